@@ -1,0 +1,31 @@
+# Every outside library, in one place. MLX lies in .deps/mlx, put there by scripts/setup.
+find_package(Threads REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(CURL REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(Boost 1.81 REQUIRED COMPONENTS json url)
+
+list(PREPEND CMAKE_PREFIX_PATH ${CMAKE_SOURCE_DIR}/.deps/mlx)
+find_package(MLX 0.32.4 CONFIG REQUIRED)
+
+# The Rust library of tokenizers, templates and grammars, behind one C header.
+find_program(CARGO cargo HINTS $ENV{HOME}/.cargo/bin REQUIRED)
+set(bridge_library ${CMAKE_SOURCE_DIR}/bridge/target/release/libquince_bridge.a)
+file(GLOB_RECURSE bridge_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bridge/src/*.rs)
+add_custom_command(
+  OUTPUT ${bridge_library}
+  COMMAND ${CARGO} build --release --locked --quiet
+  WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/bridge
+  DEPENDS ${bridge_sources} ${CMAKE_SOURCE_DIR}/bridge/Cargo.toml
+          ${CMAKE_SOURCE_DIR}/bridge/Cargo.lock
+  COMMENT "Building the Rust bridge")
+add_custom_target(bridge_build DEPENDS ${bridge_library})
+add_library(quince_bridge INTERFACE)
+add_dependencies(quince_bridge bridge_build)
+target_include_directories(quince_bridge INTERFACE ${CMAKE_SOURCE_DIR}/bridge/include)
+target_link_libraries(quince_bridge INTERFACE ${bridge_library} Threads::Threads ${CMAKE_DL_LIBS} m)
+
+if(QUINCE_TESTS)
+  find_package(GTest REQUIRED)
+endif()

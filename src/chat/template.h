@@ -1,0 +1,48 @@
+// A model's chat template (Jinja, Hugging Face's dialect) and the prompt it makes of a conversation.
+// Rendering is bounded in time, recursion and output. Immutable after construction; any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/json.hpp>
+
+#include "tokenizer/tokenizer.h"
+
+namespace quince {
+
+struct RenderOptions {
+  bool add_generation_prompt = true;
+  boost::json::array tools; // empty: the template sees none
+  boost::json::object extra; // chat_template_kwargs: enable_thinking, reasoning_effort, ...
+};
+
+class ChatTemplate {
+ public:
+  // text: the template; special_tokens: bos_token, eos_token, ... as strings for the template.
+  // source is named in errors. Throws UserError on a syntax error (with its line).
+  ChatTemplate(std::string_view text, boost::json::object special_tokens, std::string_view source);
+  ~ChatTemplate();
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+
+  // messages: OpenAI form (role, content as string or parts, tool_calls, ...); tool-call arguments
+  // may be a JSON string or an object, content may be null. Throws UserError when the template refuses
+  // (raise_exception) or exceeds its bounds.
+  std::string render(const boost::json::array& messages, const RenderOptions& options = {}) const;
+
+  // render() then encode. Special tokens written by the template become special tokens; the same
+  // characters inside a message's text are encoded as ordinary text.
+  std::vector<Token> encode(
+      const Tokenizer& tokenizer,
+      const boost::json::array& messages,
+      const RenderOptions& options = {}) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+} // namespace quince

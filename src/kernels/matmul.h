@@ -1,0 +1,37 @@
+// y[m, rows] = x[m, columns] * W^T for packed weights, called by every member of a Team at once.
+// Activations are prepared once per layer input (quantized to 8 bits per 32 columns, rounded to bf16, or left
+// f32: the kernel says which it wants for a given matrix and row count) and shared by all matrices
+// that read them. The instruction set is chosen once, from CPUID and the OS (kernels/cpu.h). No MLX.
+#pragma once
+
+#include <cstdint>
+
+#include "base/thread_pool.h"
+#include "kernels/packed.h"
+
+namespace quince::kernels {
+
+enum class RowKind : uint8_t { f32, bf16, int8 };
+
+// Prepared activations in caller-owned, 64-byte aligned memory of prepared_bytes() bytes.
+struct Rows {
+  RowKind kind = RowKind::f32;
+  int64_t m = 0; // activation rows
+  int64_t k = 0; // columns
+  std::byte* data = nullptr;
+};
+
+RowKind row_kind(const PackedMatrix& w, int64_t m);
+size_t prepared_bytes(RowKind kind, int64_t m, int64_t k);
+
+// Prepares activation rows [first, last) of x (row stride ldx floats). Different ranges may be
+// prepared by different threads at once.
+void prepare(const Rows& rows, const float* x, int64_t ldx, int64_t first, int64_t last);
+
+enum class Store : uint8_t { set, add };
+
+// Every member of the team calls this with the same arguments; output rows are shared out between
+// them. All members must have synced after prepare(); y is complete after the next team.sync().
+void matmul(Team& team, const PackedMatrix& w, const Rows& x, float* y, int64_t ldy, Store store);
+
+} // namespace quince::kernels

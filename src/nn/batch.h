@@ -1,0 +1,25 @@
+// What a forward step is given: token rows of one or more sequences.
+#pragma once
+
+#include <vector>
+
+#include <mlx/array.h>
+
+#include "cache/cache.h"
+
+namespace quince {
+
+// Consecutive rows of a batch that belong to one sequence; their positions follow on from the
+// cache's length.
+struct Segment {
+  Cache* cache;
+  int rows;
+};
+
+struct Batch {
+  mlx::core::array tokens; // [N] int32; may be an unevaluated array (the last step's samples)
+  std::vector<Segment> segments; // their rows add up to N
+  std::vector<int> logit_rows; // rows of the batch whose logits are wanted, ascending
+};
+
+} // namespace quince
