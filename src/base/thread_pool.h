@@ -1,9 +1,10 @@
 // The one pool that native kernels and loaders compute on. The caller of run() is a member of the
 // team (rank 0); the others wait for work spinning for a short while, then asleep, so an idle
-// program burns nothing. run() may be called from any thread; calls from several threads take turns.
+// program burns nothing. run() may be called from any thread; calls from several threads take
+// turns.
 #pragma once
 
-#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,11 +22,17 @@ class Team {
   int size() const {
     return size_;
   }
-  // Every member waits here until all have come. Cheap (spins first).
+  // Every member waits here until all have come. Cheap (spins first). What members wrote before it,
+  // all members see after it.
   void sync();
-  // Hands out 0, 1, 2, ... each once over the whole team, starting anew after every sync(): dynamic
-  // sharing of work chunks between two syncs (or between the start and the first sync).
+  // Hands out 0, 1, 2, ... each once over the whole team, starting anew after every sync() and
+  // every restart(): dynamic sharing of work chunks.
   int64_t next();
+  // Starts next() anew without waiting for the others. All members must call it equally often
+  // between two syncs, at most kMaxRestarts times: lets several independent loops follow each other
+  // without a sync between them.
+  void restart();
+  static constexpr int kMaxRestarts = 15;
 
  private:
   friend class ThreadPool;
@@ -33,12 +40,14 @@ class Team {
   ThreadPool& pool_;
   int rank_;
   int size_;
+  int slot_ = 0;  // which of the pool's counters next() uses
 };
 
 class ThreadPool {
  public:
-  // threads: team size, the caller included; at least 1.
-  explicit ThreadPool(int threads);
+  // threads: team size, the caller included; at least 1. spin: how long an idle member burns its
+  // core before it goes to sleep (waking it costs about as much).
+  explicit ThreadPool(int threads, std::chrono::microseconds spin = std::chrono::microseconds(50));
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -46,7 +55,8 @@ class ThreadPool {
   int size() const;
 
   // Runs body on every member and returns when all are done. The first exception thrown by a member
-  // is rethrown (a body that calls sync() must not throw between syncs). Not reentrant.
+  // is rethrown; members that wait for it in sync() are released (their sync() throws, so their
+  // bodies unwind). Not reentrant.
   void run(const std::function<void(Team&)>& body);
 
   // Performance cores of this machine that the process may run on: the default team size.
@@ -58,4 +68,4 @@ class ThreadPool {
   std::unique_ptr<Impl> impl_;
 };
 
-} // namespace quince
+}  // namespace quince
