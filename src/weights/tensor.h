@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,8 +36,9 @@ struct TensorView {
   std::string name;
   TensorType type = TensorType::f32;
   std::vector<int64_t> shape; // outermost first; blocks run along the last dimension
-  std::span<const std::byte> bytes;
-  std::shared_ptr<const MappedFile> file; // keeps bytes alive
+  std::span<const std::byte> bytes; // little-endian, not aligned to anything
+  std::shared_ptr<const MappedFile> file; // keeps bytes alive; null when owner does
+  std::shared_ptr<const void> owner; // of bytes that lie in no file (make_tensor)
 
   // The logical tensor may differ from the stored one in two ways, both left by GGUF converters:
   // logical row i is stored row row_order[i] (empty: same order), and add is added to every element.
@@ -45,9 +47,23 @@ struct TensorView {
 
   int64_t size() const; // elements
   int64_t rows() const; // product of all dimensions but the last
-  int64_t columns() const; // last dimension
+  int64_t columns() const; // last dimension; 1 for a scalar
   std::span<const std::byte> row(int64_t i) const; // bytes of logical row i
 };
+
+// Bytes of a tensor of this type and shape. Nothing when a dimension is negative, the last one is
+// not a multiple of the type's block, or the number does not fit 63 bits.
+std::optional<uint64_t> tensor_bytes(TensorType type, std::span<const int64_t> shape);
+
+// "[2, 3]"
+std::string shape_text(std::span<const int64_t> shape);
+
+// A tensor that owns its bytes.
+TensorView make_tensor(
+    std::string name,
+    TensorType type,
+    std::vector<int64_t> shape,
+    std::vector<std::byte> bytes);
 
 // Decodes logical rows [first, first + count) to f32, row after row, into out. Any type, any thread.
 void decode_rows(const TensorView& tensor, int64_t first, int64_t count, float* out);
