@@ -1,0 +1,94 @@
+// A model that counts: after token t comes t + 1 (modulo the vocabulary), and a cache that only
+// remembers how long it is. Enough to test everything above the waist without weights.
+#pragma once
+
+#include <atomic>
+#include <stdexcept>
+#include <vector>
+
+#include <mlx/ops.h>
+#include <mlx/transforms.h>
+
+#include "models/model.h"
+
+namespace quince {
+
+class FakeCache : public Cache {
+ public:
+  int64_t length() const override {
+    return length_;
+  }
+  size_t bytes() const override {
+    return 0;
+  }
+  bool trim(int64_t n) override {
+    if (!can_trim) {
+      return false;
+    }
+    length_ -= n;
+    return true;
+  }
+  void clear() override {
+    length_ = 0;
+  }
+
+  int64_t length_ = 0;
+  bool can_trim = true;
+};
+
+struct FakeModelLog {
+  std::atomic<int> rows_run = 0;
+  std::atomic<int> largest_batch = 0;
+  std::atomic<int> fail_at_row = -1;  // throws when this row is reached
+};
+
+class FakeModel : public Model {
+ public:
+  explicit FakeModel(
+      int vocab = 32, std::shared_ptr<FakeModelLog> log = nullptr, bool can_trim = true)
+      : log_(log ? std::move(log) : std::make_shared<FakeModelLog>()), can_trim_(can_trim) {
+    info_.model_type = "fake";
+    info_.vocab_size = vocab;
+    info_.context_length = 1000;
+  }
+
+  const ModelInfo& info() const override {
+    return info_;
+  }
+
+  std::unique_ptr<Cache> make_cache(const CacheOptions&) const override {
+    auto cache = std::make_unique<FakeCache>();
+    cache->can_trim = can_trim_;
+    return cache;
+  }
+
+  mlx::core::array forward(const Batch& batch) override {
+    namespace mx = mlx::core;
+    int rows = 0;
+    for (const Segment& segment : batch.segments) {
+      static_cast<FakeCache*>(segment.cache)->length_ += segment.rows;
+      rows += segment.rows;
+    }
+    log_->rows_run += rows;
+    log_->largest_batch = std::max(log_->largest_batch.load(), rows);
+    if (log_->fail_at_row >= 0 && log_->rows_run > log_->fail_at_row) {
+      throw std::runtime_error("the fake model was told to fail");
+    }
+    const mx::array wanted =
+        mx::array(batch.logit_rows.begin(), {static_cast<int>(batch.logit_rows.size())}, mx::int32);
+    const mx::array last = mx::take(batch.tokens, wanted, 0);
+    const mx::array next = mx::remainder(mx::add(last, mx::array(1)), mx::array(info_.vocab_size));
+    const mx::array ids = mx::arange(0, info_.vocab_size, mx::int32);
+    // 10 on the next id, 0 elsewhere.
+    return mx::multiply(
+        mx::astype(mx::equal(mx::expand_dims(next, 1), mx::expand_dims(ids, 0)), mx::float32),
+        mx::array(10.0f));
+  }
+
+ private:
+  ModelInfo info_;
+  std::shared_ptr<FakeModelLog> log_;
+  bool can_trim_;
+};
+
+}  // namespace quince
