@@ -4,9 +4,11 @@ find_package(OpenSSL REQUIRED)
 find_package(CURL REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
-find_package(Boost 1.81 REQUIRED COMPONENTS json url)
 
-list(PREPEND CMAKE_PREFIX_PATH ${CMAKE_SOURCE_DIR}/.deps/mlx)
+# .deps/boost is there only where the system's Boost is too old. Linked statically: two small libraries.
+list(PREPEND CMAKE_PREFIX_PATH ${CMAKE_SOURCE_DIR}/.deps/mlx ${CMAKE_SOURCE_DIR}/.deps/boost)
+set(Boost_USE_STATIC_LIBS ON)
+find_package(Boost 1.81 REQUIRED COMPONENTS json url)
 find_package(MLX 0.32.4 CONFIG REQUIRED)
 
 # The Rust library of tokenizers, templates and grammars, behind one C header.

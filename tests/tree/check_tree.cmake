@@ -1,0 +1,112 @@
+# cmake -DROOT=... -P check_tree.cmake: the rules of the source tree that a compiler does not see.
+#   - includes between the folders of src/ follow the arrows of the table below;
+#   - MLX, the Rust bridge and the command-line library appear only where the table allows them, and
+#     never in a file whose own comment says "No MLX";
+#   - no source file is longer than 800 lines.
+# Prints every breach with file, line and reason, and fails when there is one.
+cmake_minimum_required(VERSION 3.22)
+
+set(MAX_LINES 800)
+
+# uses_FOLDER: what it may include besides itself. CMakeLists.txt links the libraries the same way.
+set(uses_base)
+set(uses_tokenizer base)
+set(uses_chat base tokenizer)
+set(uses_weights base)
+set(uses_system base)
+set(uses_kernels base weights)
+set(uses_quant ${uses_kernels} kernels)
+set(uses_cache ${uses_quant} quant)
+set(uses_nn ${uses_cache} cache)
+set(uses_models ${uses_nn} nn)
+set(uses_engine ${uses_models} models tokenizer)
+set(uses_cli ${uses_engine} engine chat system)
+
+set(mlx_folders weights system kernels quant cache nn models engine)
+set(mlx_never engine/scheduler engine/engine.h)
+set(bridge_folders tokenizer chat)
+set(command_line_folders cli)
+
+set(breaches 0)
+function(breach where why)
+  message("${where}: ${why}")
+  math(EXPR count "${breaches} + 1")
+  set(breaches ${count} PARENT_SCOPE)
+endfunction()
+
+# Sets out to the number of the first line of text that contains what.
+function(line_of text what out)
+  string(FIND "${text}" "${what}" position)
+  string(SUBSTRING "${text}" 0 ${position} before)
+  string(REGEX REPLACE "[^\n]" "" newlines "${before}")
+  string(LENGTH "${newlines}" lines)
+  math(EXPR lines "${lines} + 1")
+  set(${out} ${lines} PARENT_SCOPE)
+endfunction()
+
+file(GLOB_RECURSE files RELATIVE ${ROOT}
+  ${ROOT}/src/*.h ${ROOT}/src/*.cpp ${ROOT}/tests/*.h ${ROOT}/tests/*.cpp
+  ${ROOT}/bench/*.h ${ROOT}/bench/*.cpp ${ROOT}/fuzz/*.h ${ROOT}/fuzz/*.cpp
+  ${ROOT}/bridge/src/*.rs ${ROOT}/bridge/include/*.h)
+list(LENGTH files file_count)
+if(file_count EQUAL 0)
+  message(FATAL_ERROR "${ROOT}: no source files")
+endif()
+
+foreach(file IN LISTS files)
+  file(READ ${ROOT}/${file} text)
+  string(REGEX REPLACE "[^\n]" "" newlines "${text}")
+  string(LENGTH "${newlines}" lines)
+  if(lines GREATER MAX_LINES)
+    breach(${file} "${lines} lines, at most ${MAX_LINES}: split it")
+  endif()
+
+  if(NOT file MATCHES "^src/([a-z_]+)/(.*)$")
+    continue()
+  endif()
+  set(folder ${CMAKE_MATCH_1})
+  set(inside ${folder}/${CMAKE_MATCH_2})
+  if(NOT DEFINED uses_${folder} AND NOT folder STREQUAL "base")
+    breach(${file} "the folder ${folder} is not in the table of tests/tree/check_tree.cmake")
+    continue()
+  endif()
+  set(mlx_allowed FALSE)
+  if(folder IN_LIST mlx_folders)
+    set(mlx_allowed TRUE)
+  endif()
+  foreach(prefix IN LISTS mlx_never)
+    string(FIND "${inside}" "${prefix}" at)
+    if(at EQUAL 0)
+      set(mlx_allowed FALSE)
+    endif()
+  endforeach()
+  if(text MATCHES "// [^\n]*No MLX")
+    set(mlx_allowed FALSE)
+  endif()
+
+  file(STRINGS ${ROOT}/${file} includes REGEX "^[ \t]*#[ \t]*include")
+  foreach(include IN LISTS includes)
+    if(NOT include MATCHES "include[ \t]*[<\"]([^>\"]+)[>\"]")
+      continue()
+    endif()
+    set(target ${CMAKE_MATCH_1})
+    line_of("${text}" "${include}" line)
+    if(target MATCHES "^mlx/" AND NOT mlx_allowed)
+      breach(${file}:${line} "may not include MLX (<${target}>)")
+    elseif(target STREQUAL "quince_bridge.h" AND NOT folder IN_LIST bridge_folders)
+      breach(${file}:${line} "only src/tokenizer and src/chat may include the Rust bridge")
+    elseif(target MATCHES "^CLI/" AND NOT folder IN_LIST command_line_folders)
+      breach(${file}:${line} "only src/cli may include the command-line library")
+    elseif(target MATCHES "^([a-z_]+)/" AND EXISTS ${ROOT}/src/${target})
+      set(other ${CMAKE_MATCH_1})
+      if(NOT other STREQUAL folder AND NOT other IN_LIST uses_${folder})
+        breach(${file}:${line} "src/${folder} may not include src/${other} (\"${target}\")")
+      endif()
+    endif()
+  endforeach()
+endforeach()
+
+if(breaches GREATER 0)
+  message(FATAL_ERROR "${breaches} breaches of the rules of the tree")
+endif()
+message("${file_count} files keep the rules of the tree")
