@@ -1,5 +1,5 @@
-// A model is one architecture with its weights: it turns token rows into logits and says what cache a
-// sequence needs. It belongs to the engine thread; so do its caches.
+// A model is one architecture with its weights: it turns token rows into logits and says what cache
+// a sequence needs. It belongs to the engine thread; so do its caches.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,14 @@
 namespace quince {
 
 struct ModelInfo {
-  std::string model_type; // "llama"
+  std::string model_type;  // "llama"
   int layers = 0;
   int hidden_size = 0;
-  int vocab_size = 0; // rows of the output head
-  int context_length = 0; // trained, from the config
+  int vocab_size = 0;      // rows of the output head
+  int context_length = 0;  // trained, from the config
   int64_t parameters = 0;
-  size_t weight_bytes = 0; // in memory
-  std::vector<std::string> notes; // lines for the user, e.g. formats that could not be kept
+  size_t weight_bytes = 0;         // in memory
+  std::vector<std::string> notes;  // lines for the user, e.g. formats that could not be kept
 };
 
 class Model {
@@ -31,12 +31,13 @@ class Model {
   virtual ~Model() = default;
   virtual const ModelInfo& info() const = 0;
   virtual std::unique_ptr<Cache> make_cache(const CacheOptions& options) const = 0;
-  // Appends the batch's tokens to the caches and returns f32 logits [logit_rows.size(), vocab_size].
-  // Lazy: the caller evaluates. Positions beyond what a cache can hold are a UserError.
+  // Appends the batch's tokens to the caches and returns f32 logits [logit_rows.size(),
+  // vocab_size]. Lazy: the caller evaluates. Positions beyond what a cache can hold are a
+  // UserError.
   virtual mlx::core::array forward(const Batch& batch) = 0;
 };
 
 // Finds the factory by config["model_type"], builds every layer, checks that all tensors were used.
 std::unique_ptr<Model> load_model(ModelFiles files, const LoadOptions& options);
 
-} // namespace quince
+}  // namespace quince

@@ -11,18 +11,19 @@
 
 namespace quince {
 
-// mlx: MLX's own operations on arrays (Metal, CUDA; on CPU the test oracle). native: our CPU kernels.
+// mlx: MLX's own operations on arrays (Metal, CUDA; on CPU the test oracle). native: our CPU
+// kernels.
 enum class KernelSet { mlx, native };
 
 struct LoadOptions {
   KernelSet kernels = KernelSet::native;
-  std::shared_ptr<ThreadPool> pool; // loading and native kernels; required
+  std::shared_ptr<ThreadPool> pool;  // loading and native kernels; required
   // KernelSet::mlx only: type of activations and dense weights. Absent: the checkpoint's own (bf16,
   // f16 or f32), as mlx-lm does.
   std::optional<mlx::core::Dtype> dtype;
   // KernelSet::mlx only: turn quantized weights into dense ones of dtype at load (test oracle).
   bool dequantize = false;
-  std::function<void(double)> progress; // 0..1, called on the loading thread
+  std::function<void(double)> progress;  // 0..1, called on the loading thread
 };
 
-} // namespace quince
+}  // namespace quince
