@@ -1,4 +1,8 @@
 # Every outside library, in one place. MLX lies in .deps/mlx, put there by scripts/setup.
+if(CMAKE_CROSSCOMPILING)
+  include(cross/Dependencies)
+  return()
+endif()
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(CURL REQUIRED)
