@@ -393,7 +393,7 @@ GgufFile GgufFile::parse(
   result.alignment_ = read_alignment(result);
 
   std::vector<TensorInfo> infos;
-  infos.reserve(std::min<uint64_t>(tensor_count, 1u << 16)); // the claim is not believed yet
+  infos.reserve(std::min<uint64_t>(tensor_count, 1u << 16));  // the claim is not believed yet
   std::set<std::string_view> names;
   for (uint64_t i = 0; i < tensor_count; ++i) {
     infos.push_back(read_tensor_info(cursor, result.source_, i));

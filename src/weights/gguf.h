@@ -24,22 +24,33 @@ namespace quince {
 
 // As numbered in the file.
 enum class GgufType : uint32_t {
-  u8 = 0, i8 = 1, u16 = 2, i16 = 3, u32 = 4, i32 = 5, f32 = 6, boolean = 7,
-  string = 8, array = 9, u64 = 10, i64 = 11, f64 = 12,
+  u8 = 0,
+  i8 = 1,
+  u16 = 2,
+  i16 = 3,
+  u32 = 4,
+  i32 = 5,
+  f32 = 6,
+  boolean = 7,
+  string = 8,
+  array = 9,
+  u64 = 10,
+  i64 = 11,
+  f64 = 12,
 };
 std::string_view gguf_type_name(GgufType type);
 
 // A metadata value inside the mapping, already checked to lie within it.
 struct GgufValue {
   GgufType type = GgufType::u8;
-  std::span<const std::byte> bytes; // a scalar's or string's bytes; an array's elements
-  GgufType element = GgufType::u8; // arrays only
-  uint64_t count = 0; // arrays only
+  std::span<const std::byte> bytes;  // a scalar's or string's bytes; an array's elements
+  GgufType element = GgufType::u8;   // arrays only
+  uint64_t count = 0;                // arrays only
 
   // Nothing when the value is of another kind (or negative, for as_uint).
-  std::optional<int64_t> as_int() const; // any integer type, booleans
-  std::optional<double> as_float() const; // any number
-  std::optional<bool> as_bool() const; // booleans and integers
+  std::optional<int64_t> as_int() const;   // any integer type, booleans
+  std::optional<double> as_float() const;  // any number
+  std::optional<bool> as_bool() const;     // booleans and integers
   std::optional<std::string_view> as_string() const;
   // Elements of an array of numbers or strings; empty for other kinds.
   std::vector<std::string_view> strings() const;
@@ -56,9 +67,7 @@ class GgufFile {
   static GgufFile open(const std::filesystem::path& path);
   // file may be null; source is named in errors.
   static GgufFile parse(
-      std::span<const std::byte> bytes,
-      std::string source,
-      std::shared_ptr<const MappedFile> file);
+      std::span<const std::byte> bytes, std::string source, std::shared_ptr<const MappedFile> file);
 
   const std::string& source() const {
     return source_;
@@ -95,17 +104,17 @@ class GgufFile {
   std::vector<TensorView> tensors_;
 };
 
-// The file at path and, when it is one part of a split set, all its sisters in order: the first holds
-// the metadata, each holds some tensors. Whichever part is named, all are opened; a missing or foreign
-// part is a UserError.
+// The file at path and, when it is one part of a split set, all its sisters in order: the first
+// holds the metadata, each holds some tensors. Whichever part is named, all are opened; a missing
+// or foreign part is a UserError.
 std::vector<GgufFile> open_gguf_set(const std::filesystem::path& path);
 
 // "x-00002-of-00003.gguf" -> {"x", 2, 3}.
 struct GgufPartName {
   std::string stem;
-  int part; // from 1
+  int part;  // from 1
   int count;
 };
 std::optional<GgufPartName> gguf_part_name(std::string_view file_name);
 
-} // namespace quince
+}  // namespace quince

@@ -30,9 +30,9 @@ class Weights {
 
   // A model file's repair step: rename, drop, replace.
   void rename(std::string_view from, std::string_view to);
-  void drop(std::string_view name); // no effect when absent
+  void drop(std::string_view name);  // no effect when absent
   void put(TensorView tensor);
-  std::vector<std::string> names() const; // those not yet taken, sorted
+  std::vector<std::string> names() const;  // those not yet taken, sorted
 
   // Throws UserError naming up to 10 tensors that nobody took.
   void check_all_taken() const;
@@ -46,4 +46,4 @@ class Weights {
   boost::json::object quantization_;
 };
 
-} // namespace quince
+}  // namespace quince

@@ -1,0 +1,35 @@
+#include "weights/model_files.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "weights/gguf.h"
+#include "weights/hub.h"
+
+namespace quince {
+
+namespace fs = std::filesystem;
+
+ModelFiles open_model(const std::string& model) {
+  const fs::path path = resolve_model(model);
+  if (!fs::is_directory(path)) {
+    if (path.extension() == ".safetensors" || path.filename() == "config.json") {
+      throw UserError(
+          "{}: name the directory it lies in: the model is that together with the files beside it",
+          path.string());
+    }
+    return open_gguf_model(path);
+  }
+  // A folder of GGUF files: the only model in it, or the user has to choose.
+  if (!fs::exists(path / "config.json")) {
+    const std::vector<std::string> files = list_files(path);
+    if (std::any_of(files.begin(), files.end(), [](const std::string& name) {
+          return name.ends_with(".gguf");
+        })) {
+      return open_gguf_model(path / choose_gguf(files, "", path.string()));
+    }
+  }
+  return open_model_directory(path);
+}
+
+}  // namespace quince
