@@ -70,28 +70,27 @@ DecoderSpec read_decoder_sizes(
   spec.attention_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
   spec.tied_embeddings = read_tie(config, weights, tied);
   spec.layers.resize(static_cast<size_t>(config.count("num_hidden_layers", kMostLayers)));
-  if (config.positive("partial_rotary_factor", 1.0) != 1.0) {
-    config.refuse("partial_rotary_factor", "1 for this architecture");
-  }
   return spec;
 }
 
-RopeSpec read_rope(const Config& config, Weights& weights, const DecoderSpec& spec) {
+int rotated_dims(const Config& config, const DecoderSpec& spec) {
+  const double share = config.positive("partial_rotary_factor", 1.0);
+  const int dims = static_cast<int>(std::lround(share * spec.head_dim));
+  if (share > 1.0 || dims < 2 || dims % 2 != 0) {
+    config.refuse(
+        "partial_rotary_factor", fmt::format("an even part of \"head_dim\", {}", spec.head_dim));
+  }
+  return dims;
+}
+
+RopeSpec read_rope(const Config& config, const DecoderSpec& spec) {
   const json::object* scaling = config.maybe_object("rope_parameters");
-  RopeSpec rope = make_rope(
-      {.dims = spec.head_dim,
+  return make_rope(
+      {.dims = rotated_dims(config, spec),
        .theta = config.positive("rope_theta", 10000.0),
        .max_positions = spec.context_length,
        .scaling = scaling ? scaling : config.maybe_object("rope_scaling"),
        .source = config.source()});
-  for (const char* name : {"rope_freqs.weight", "model.rope_freqs.weight"}) {
-    if (const std::optional<TensorView> factors = weights.maybe(name)) {
-      std::vector<float> values(static_cast<size_t>(factors->size()));
-      decode_rows(*factors, 0, factors->rows(), values.data());
-      divide_inv_freq(rope, values, fmt::format("{} of {}", name, weights.source()));
-    }
-  }
-  return rope;
 }
 
 std::optional<std::vector<bool>> read_layer_types(const Config& config, size_t layers) {

@@ -18,9 +18,12 @@ DecoderSpec read_decoder_sizes(
 
 Activation read_activation(const Config& config, std::string_view key, std::string_view otherwise);
 
+// "partial_rotary_factor" of head_dim; even.
+int rotated_dims(const Config& config, const DecoderSpec& spec);
+
 // The rotary settings of a config with one rope for all layers: rope_theta with rope_scaling, or
-// rope_parameters; and GGUF's rope_freqs tensor when there.
-RopeSpec read_rope(const Config& config, Weights& weights, const DecoderSpec& spec);
+// rope_parameters.
+RopeSpec read_rope(const Config& config, const DecoderSpec& spec);
 
 // Which layers are windowed, by "layer_types" (one entry a layer). Nothing when the config has
 // none.

@@ -49,7 +49,7 @@ const json::object* rope_object(const Config& config, std::string_view layer_typ
 RopeSpec read_gemma_rope(
     const Config& config, const DecoderSpec& spec, std::string_view layer_type, double theta) {
   return make_rope(
-      {.dims = spec.head_dim,
+      {.dims = rotated_dims(config, spec),
        .theta = theta,
        .max_positions = spec.context_length,
        .scaling = rope_object(config, layer_type),

@@ -9,13 +9,11 @@ namespace quince {
 DecoderSpec make_llama(const Config& config, Weights& weights) {
   DecoderSpec spec = read_decoder_sizes(config, weights, /* head_dim */ 0, /* tied */ false);
   spec.activation = read_activation(config, "hidden_act", "silu");
-  // GGUF has no field for biases: there the tensors tell.
-  const bool q_bias = weights.has("model.layers.0.self_attn.q_proj.bias");
-  const bool o_bias = weights.has("model.layers.0.self_attn.o_proj.bias");
-  spec.qkv_bias = config.flag("attention_bias", q_bias);
-  spec.o_bias = config.maybe_flag("attention_bias") ? spec.qkv_bias : o_bias;
-  spec.mlp_bias = config.flag("mlp_bias", weights.has("model.layers.0.mlp.gate_proj.bias"));
-  spec.ropes.push_back(read_rope(config, weights, spec));
+  spec.qkv_bias = config.flag("attention_bias", false);
+  // Some checkpoints with biases on q, k and v pass for llama and have none on o.
+  spec.o_bias = spec.qkv_bias && weights.has("model.layers.0.self_attn.o_proj.bias");
+  spec.mlp_bias = config.flag("mlp_bias", false);
+  spec.ropes.push_back(read_rope(config, spec));
 
   const std::optional<int> window = config.maybe_count("sliding_window", 1 << 30);
   const auto windowed = read_layer_types(config, spec.layers.size());

@@ -11,7 +11,7 @@ DecoderSpec make_qwen3(const Config& config, Weights& weights) {
   spec.qk_norm = true;
   spec.qkv_bias = config.flag("attention_bias", false);
   spec.o_bias = spec.qkv_bias;
-  spec.ropes.push_back(read_rope(config, weights, spec));
+  spec.ropes.push_back(read_rope(config, spec));
   apply_qwen_window(config, spec);
   return spec;
 }

@@ -113,6 +113,12 @@ ComposedDecoder::ComposedDecoder(
     bytes_ += tables_.back().bytes();
   }
   for (const RopeSpec& rope : spec.ropes) {
+    if (rope.attention_factor != 1.0f && rope.dims != spec.head_dim) {
+      throw UserError(
+          "{}: a rope that scales attention (yarn) and leaves dimensions of the head out is not "
+          "supported",
+          weights.source());
+    }
     periods_.push_back(to_periods(rope.inv_freq));
   }
   progress(1.0);

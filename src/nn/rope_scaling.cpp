@@ -112,6 +112,28 @@ void scale_llama3(
   rope.inv_freq = to_float(freqs);
 }
 
+// What GGUF files of llama-like models carry in place of a formula: a divisor for each frequency.
+void divide_by_factors(RopeSpec& rope, const RopeConfig& config) {
+  const json::value* factors = config.scaling->if_contains("factors");
+  if (!factors || !factors->is_array() || factors->get_array().size() != rope.inv_freq.size()) {
+    throw UserError(
+        "{}: rope \"factors\" must be a list of {} numbers, one for each rotated pair",
+        config.source,
+        rope.inv_freq.size());
+  }
+  for (size_t i = 0; i < rope.inv_freq.size(); ++i) {
+    const json::value& factor = factors->get_array()[i];
+    if (!factor.is_number() || !(factor.to_number<double>() > 0.0)) {
+      throw UserError(
+          "{}: rope factor {} is {}, want a number above 0",
+          config.source,
+          i,
+          json::serialize(factor));
+    }
+    rope.inv_freq[i] = static_cast<float>(rope.inv_freq[i] / factor.to_number<double>());
+  }
+}
+
 double yarn_scale(double factor, double mscale) {
   return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
@@ -190,6 +212,8 @@ RopeSpec make_rope(const RopeConfig& config) {
     scale_llama3(rope, config, parameters, theta);
   } else if (kind == "yarn") {
     scale_yarn(rope, config, parameters, theta);
+  } else if (kind == "rope_freqs") {
+    divide_by_factors(rope, config);
   } else {
     throw UserError(
         "{}: rope_type \"{}\" is not known, want default, linear, dynamic, llama3 or yarn",
@@ -208,24 +232,6 @@ std::vector<float> inv_freq_at(const RopeSpec& rope, int64_t length) {
       factor * static_cast<double>(length) / rope.original_length - (factor - 1.0);
   const double exponent = static_cast<double>(rope.dims) / (rope.dims - 2);
   return plain_inv_freq(rope.plain_base * std::pow(stretch, exponent), rope.dims);
-}
-
-void divide_inv_freq(RopeSpec& rope, std::span<const float> factors, const std::string& source) {
-  if (factors.size() != rope.inv_freq.size()) {
-    throw UserError(
-        "{}: {} rope frequency factors, want {} (half of the head's rotated dimensions)",
-        source,
-        factors.size(),
-        rope.inv_freq.size());
-  }
-  for (size_t i = 0; i < factors.size(); ++i) {
-    if (!(factors[i] > 0.0f) || !std::isfinite(factors[i])) {
-      throw UserError(
-          "{}: rope frequency factor {} is {}, want a positive number", source, i, factors[i]);
-    }
-    rope.inv_freq[i] /= factors[i];
-  }
-  rope.plain_base = 0.0f;
 }
 
 }  // namespace quince

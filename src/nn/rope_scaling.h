@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -24,8 +23,9 @@ struct RopeConfig {
   std::string source;  // named in errors
 };
 
-// Kinds: default, linear, dynamic, llama3, yarn. Any other is a UserError, and so is a missing or
-// senseless parameter.
+// Kinds: default, linear, dynamic, llama3, yarn; and "rope_freqs" with "factors", the divisors of
+// the frequencies that a GGUF file may hold (weights/gguf_config.h). Any other is a UserError, and
+// so is a missing or senseless parameter.
 RopeSpec make_rope(const RopeConfig& config);
 
 // base^(-2i/dims), i < dims / 2
@@ -34,9 +34,5 @@ std::vector<float> plain_inv_freq(double base, int dims);
 // Frequencies of a "dynamic" rope for a sequence of `length` tokens; those of any other rope as
 // they are.
 std::vector<float> inv_freq_at(const RopeSpec& rope, int64_t length);
-
-// GGUF's rope_freqs tensor: inv_freq[i] is divided by factors[i]. Throws UserError when the count
-// does not fit.
-void divide_inv_freq(RopeSpec& rope, std::span<const float> factors, const std::string& source);
 
 }  // namespace quince

@@ -216,13 +216,10 @@ mx::Dtype natural_type(const MatrixSource& source) {
     case TensorType::f32:
     case TensorType::f64:
       return mx::float32;
-    case TensorType::bf16:
-    case TensorType::f8_e4m3:
-    case TensorType::f8_e5m2:
-    case TensorType::u8:  // scales of the mx formats, which come with bf16 models
-      return mx::bfloat16;
-    default:
+    case TensorType::f16:
       return mx::float16;
+    default:
+      return mx::bfloat16;
   }
 }
 

@@ -61,7 +61,8 @@ mlx::core::array load_dense(
     const TensorView& tensor, mlx::core::Dtype type, const LoadOptions& options);
 
 // The type of activations that a checkpoint asks for: that of its matrices' plain numbers or scales
-// (f32, f16, bf16); f16 for GGML's block types, whose scales are f16.
+// (f32, f16, bf16). bf16 for GGML's block types and MLX's mx formats: most such files were made
+// from bf16 models, whose activations may be too large for f16.
 mlx::core::Dtype natural_type(const MatrixSource& source);
 
 }  // namespace quince
