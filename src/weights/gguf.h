@@ -72,6 +72,10 @@ class GgufFile {
   const std::string& source() const {
     return source_;
   }
+  // The mapping that metadata and tensors are views into; null when parsed from memory.
+  const std::shared_ptr<const MappedFile>& file() const {
+    return file_;
+  }
   uint32_t version() const {
     return version_;
   }

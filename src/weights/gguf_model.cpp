@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "weights/gguf.h"
 #include "weights/gguf_config.h"
+#include "weights/gguf_tokenizer.h"
 #include "weights/model_files.h"
 #include "weights/tokenizer_files.h"
 
@@ -48,8 +49,8 @@ void add_turn_ends(
   }
 }
 
-// Whether a file without the key add_bos_token wants BOS: SentencePiece vocabularies do, byte-level
-// BPE ones do not, but for those of Llama 3 and Mistral's tekken.
+// Whether a file without the key add_bos_token wants BOS: SentencePiece vocabularies do, of the
+// byte-level BPE ones a few.
 bool default_add_bos(const GgufFile& file) {
   const std::string_view model = file.get_string("tokenizer.ggml.model").value_or("");
   const std::string_view pre = file.get_string("tokenizer.ggml.pre").value_or("");
@@ -72,7 +73,42 @@ std::optional<int32_t> token_id(
   return static_cast<int32_t>(*id);
 }
 
-TokenizerSource tokenizer_source(const GgufFile& file, std::vector<std::string>& notes) {
+// tokenizer.chat_template is the default one, tokenizer.chat_template.NAME are further ones.
+std::vector<ChatTemplateSource> chat_templates(const GgufFile& file) {
+  constexpr std::string_view kKey = "tokenizer.chat_template";
+  std::vector<ChatTemplateSource> templates;
+  for (const auto& [key, value] : file.metadata()) {
+    if (!key.starts_with(kKey) || !value.as_string()) {
+      continue;
+    }
+    if (key == kKey) {
+      templates.insert(templates.begin(), {"default", std::string(*value.as_string())});
+    } else if (key[kKey.size()] == '.') {
+      templates.push_back(
+          {std::string(key.substr(kKey.size() + 1)), std::string(*value.as_string())});
+    }
+  }
+  return templates;
+}
+
+json::object metadata_json(const GgufFile& file) {
+  json::object metadata;
+  for (const auto& [key, value] : file.metadata()) {
+    metadata[key] = value.to_json();
+  }
+  return metadata;
+}
+
+void refuse_non_models(const GgufFile& file) {
+  const std::string_view type = file.get_string("general.type").value_or("model");
+  if (type != "model") {
+    throw UserError("{}: holds no model but a file of type {}", file.source(), type);
+  }
+}
+
+}  // namespace
+
+TokenizerSource gguf_tokenizer_source(const GgufFile& file, std::vector<std::string>& notes) {
   TokenizerSource source;
   const GgufValue* vocabulary = file.find("tokenizer.ggml.tokens");
   if (!vocabulary) {
@@ -112,41 +148,6 @@ TokenizerSource tokenizer_source(const GgufFile& file, std::vector<std::string>&
   return source;
 }
 
-// tokenizer.chat_template is the default one, tokenizer.chat_template.NAME are further ones.
-std::vector<ChatTemplateSource> chat_templates(const GgufFile& file) {
-  constexpr std::string_view kKey = "tokenizer.chat_template";
-  std::vector<ChatTemplateSource> templates;
-  for (const auto& [key, value] : file.metadata()) {
-    if (!key.starts_with(kKey) || !value.as_string()) {
-      continue;
-    }
-    if (key == kKey) {
-      templates.insert(templates.begin(), {"default", std::string(*value.as_string())});
-    } else if (key[kKey.size()] == '.') {
-      templates.push_back(
-          {std::string(key.substr(kKey.size() + 1)), std::string(*value.as_string())});
-    }
-  }
-  return templates;
-}
-
-json::object metadata_json(const GgufFile& file) {
-  json::object metadata;
-  for (const auto& [key, value] : file.metadata()) {
-    metadata[key] = value.to_json();
-  }
-  return metadata;
-}
-
-void refuse_non_models(const GgufFile& file) {
-  const std::string_view type = file.get_string("general.type").value_or("model");
-  if (type != "model") {
-    throw UserError("{}: holds no model but a file of type {}", file.source(), type);
-  }
-}
-
-}  // namespace
-
 ModelFiles open_gguf_model(const fs::path& path) {
   std::vector<GgufFile> parts = open_gguf_set(path);
   const GgufFile& first = parts.front();
@@ -167,7 +168,7 @@ ModelFiles open_gguf_model(const fs::path& path) {
   files.config = gguf_hf_config(first, tensors);
   files.tensors =
       gguf_hf_tensors(*first.get_string("general.architecture"), files.config, std::move(tensors));
-  files.tokenizer = tokenizer_source(first, files.notes);
+  files.tokenizer = gguf_tokenizer_source(first, files.notes);
   files.chat_templates = chat_templates(first);
   files.metadata = metadata_json(first);
   return files;

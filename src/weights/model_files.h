@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,15 +13,17 @@
 
 #include <boost/json.hpp>
 
+#include "base/vocabulary.h"
 #include "weights/tensor.h"
 
 namespace quince {
 
-// Where token strings come from: tokenizer.json, or the vocabulary inside a GGUF file already
-// turned into the text of an equivalent tokenizer.json.
+// Where token strings come from: the text of a tokenizer.json, or the vocabulary of a GGUF file. A
+// model without a tokenizer has neither.
 struct TokenizerSource {
-  std::string tokenizer_json;            // "" when the model has no tokenizer
-  boost::json::object tokenizer_config;  // as in tokenizer_config.json; {} when absent
+  std::shared_ptr<const Vocabulary> vocabulary;  // GGUF
+  std::string tokenizer_json;                    // directories
+  boost::json::object tokenizer_config;          // as in tokenizer_config.json; {} when absent
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // union of generation_config, config, tokenizer, GGUF keys
   bool add_bos = false;                // a raw prompt begins with BOS

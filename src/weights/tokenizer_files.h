@@ -12,6 +12,7 @@
 
 #include <boost/json.hpp>
 
+#include "weights/gguf.h"
 #include "weights/model_files.h"
 
 namespace quince {
@@ -35,6 +36,9 @@ TokenizerSource read_tokenizer_files(
     const boost::json::object& config,
     const boost::json::object& generation_config,
     std::vector<std::string>& notes);
+
+// The same from the metadata of a GGUF file of any architecture.
+TokenizerSource gguf_tokenizer_source(const GgufFile& file, std::vector<std::string>& notes);
 
 // tokenizer_config's chat_template (text or list), chat_template.json, chat_template.jinja (wins)
 // and additional_chat_templates/*.jinja.
