@@ -129,6 +129,9 @@ inline F select_less(F a, F b, F yes, F no) {  // a < b ? yes : no
 inline F scale_by_power(F a, F n) {  // a * 2^n, n integral
   return _mm512_scalef_ps(a, n);
 }
+inline float first(F a) {
+  return _mm512_cvtss_f32(a);
+}
 inline float sum(F a) {
   return _mm512_reduce_add_ps(a);
 }
@@ -220,6 +223,9 @@ inline F scale_by_power(F a, F n) {
   F first = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
   F second = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
   return mul(mul(a, first), second);
+}
+inline float first(F a) {
+  return _mm256_cvtss_f32(a);
 }
 inline float sum(F a) {
   __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -323,6 +329,9 @@ inline F scale_by_power(F a, F n) {
   F second = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(rest, bias), 23));
   return mul(mul(a, first), second);
 }
+inline float first(F a) {
+  return vgetq_lane_f32(a, 0);
+}
 inline float sum(F a) {
   return vaddvq_f32(a);
 }
@@ -407,6 +416,9 @@ inline F scale_by_power(F a, F n) {
   float first = bits_to_float(static_cast<uint32_t>(half + 127) << 23);
   float second = bits_to_float(static_cast<uint32_t>(whole - half + 127) << 23);
   return a * first * second;
+}
+inline float first(F a) {
+  return a;
 }
 inline float sum(F a) {
   return a;

@@ -133,15 +133,23 @@ std::shared_ptr<const KvBlocks> KvStore::append(int64_t n) {
   int64_t covered = (length_ + kKvBlock - 1) / kKvBlock * kKvBlock;
   if (covered < length_ + n || std::any_of(now.begin(), now.end(), dead)) {
     auto list = std::make_shared<KvBlocks>(KvBlocks{{}, memory_});
+    std::vector<std::byte*> reusable;
     for (const KvBlock& block : now) {
       if (dead(block)) {
-        memory_->give_back(block.data);
+        reusable.push_back(block.data);
       } else {
         list->blocks.push_back(block);
       }
     }
     for (; covered < length_ + n; covered += kKvBlock) {
-      list->blocks.push_back({take_block(), covered});
+      std::byte* data = reusable.empty() ? take_block() : reusable.back();
+      if (!reusable.empty()) {
+        reusable.pop_back();
+      }
+      list->blocks.push_back({data, covered});
+    }
+    for (std::byte* data : reusable) {
+      memory_->give_back(data);
     }
     list_ = std::move(list);
   }

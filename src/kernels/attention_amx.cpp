@@ -1,0 +1,459 @@
+// attend_rows on AMX tiles (16 x 16 sums of bf16 pairs). Every operand is cut into two bf16
+// numbers, high + low, and three of the four products are summed: f16 numbers are cut exactly,
+// queries and weights to 2^-18, so the result is nearly that of f32 arithmetic. Keys and values
+// that are bf16 already need two products only.
+//
+// Tiles lie whole in the workspace, 1 KiB each. A tile of a left operand: [16 rows][32 columns]. A
+// tile of a right operand: [16 pairs of rows][16 columns][2].
+#include "kernels/attention_impl.h"
+
+namespace quince::kernels {
+
+namespace {
+
+constexpr int kTile = 16;                     // rows, and columns of a sum
+constexpr int kDepth = 32;                    // columns of a left tile, rows of a right one
+constexpr int kTileNumbers = kTile * kDepth;  // bf16 numbers in 1 KiB
+static_assert(kKvBlock == kDepth && kLanes == 16);
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+// A number is cut into high, the nearest bf16, and low, what is left. Nearest, not truncated: the
+// product of two lows is left out, and lows that all have the sign of their number would add up.
+struct Cut {
+  __m512i high;
+  __m512i low;
+};
+
+inline __m512i nearest_bf16(F x) {  // in the upper half of each lane, the lower half 0
+  __m512i bits = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
+  return _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000)));
+}
+
+inline F minus(F x, __m512i high) {
+  return sub(x, _mm512_castsi512_ps(high));
+}
+
+// Lane i of `even` beside lane i of `odd`.
+inline Cut cut_pairs(F even, F odd) {
+  __m512i e = nearest_bf16(even);
+  __m512i o = nearest_bf16(odd);
+  __m512i e_low = nearest_bf16(minus(even, e));
+  __m512i o_low = nearest_bf16(minus(odd, o));
+  return {
+      _mm512_or_si512(_mm512_srli_epi32(e, 16), o),
+      _mm512_or_si512(_mm512_srli_epi32(e_low, 16), o_low)};
+}
+
+// 32 numbers in their order.
+inline Cut cut_row(F left, F right) {
+  __m512i l = nearest_bf16(left);
+  __m512i r = nearest_bf16(right);
+  auto packed = [](__m512i a, __m512i b) {
+    __m256i low_half = _mm512_cvtepi32_epi16(_mm512_srli_epi32(a, 16));
+    __m256i high_half = _mm512_cvtepi32_epi16(_mm512_srli_epi32(b, 16));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low_half), high_half, 1);
+  };
+  __m512bh low = _mm512_cvtne2ps_pbh(minus(right, r), minus(left, l));
+  return {packed(l, r), reinterpret_cast<__m512i>(low)};
+}
+
+inline uint16_t* tile(uint16_t* tiles, int64_t index) {
+  return tiles + index * kTileNumbers;
+}
+
+// Keys of a block [dim][32 positions] to right tiles [depth step][2 position groups].
+template <typename T>
+void key_tiles(const typename T::Bits* keys, int dim, uint16_t* high, uint16_t* low) {
+  const int steps = (dim + kDepth - 1) / kDepth;
+  for (int pair = 0; pair < steps * kTile; ++pair) {
+    for (int n = 0; n < 2; ++n) {
+      auto row = [&](int d) {
+        return d < dim ? T::load_vector(keys + static_cast<int64_t>(d) * kKvBlock + n * kTile)
+                       : zero();
+      };
+      Cut cut = cut_pairs(row(2 * pair), row(2 * pair + 1));
+      int64_t at = ((pair / kTile) * 2 + n) * kTileNumbers + (pair % kTile) * kDepth;
+      _mm512_store_si512(high + at, cut.high);
+      _mm512_store_si512(low + at, cut.low);
+    }
+  }
+}
+
+// Values of a block [32 positions][width] to right tiles [width / 16].
+template <typename T>
+void value_tiles(const typename T::Bits* values, int width, uint16_t* high, uint16_t* low) {
+  for (int pair = 0; pair < kTile; ++pair) {
+    const auto* even = values + static_cast<int64_t>(2 * pair) * width;
+    for (int n = 0; n < width / kTile; ++n) {
+      Cut cut =
+          cut_pairs(T::load_vector(even + n * kTile), T::load_vector(even + width + n * kTile));
+      int64_t at = static_cast<int64_t>(n) * kTileNumbers + pair * kDepth;
+      _mm512_store_si512(high + at, cut.high);
+      _mm512_store_si512(low + at, cut.low);
+    }
+  }
+}
+
+// Operands of a sum over `steps` tiles: where the tiles of two neighbouring rows (columns) begin
+// and how far apart they lie.
+struct Left {
+  const uint16_t* high[2];
+  const uint16_t* low[2];
+  int64_t stride;
+};
+struct Right {
+  const uint16_t* high[2];
+  const uint16_t* low[2];
+  int64_t stride;
+};
+
+// c[M tiles][N tiles] (+)= left * right. Tile registers: 0-3 sums, 4-5 left, 6-7 right.
+template <int M, int N, bool kAdd, bool kLowRight>
+inline void multiply(const Left& a, const Right& b, int steps, float* c, int64_t ldc) {
+  const int64_t row_bytes = ldc * static_cast<int64_t>(sizeof(float));
+  float* c0 = c;
+  float* c1 = c + kTile * ldc;
+  if constexpr (kAdd) {
+    _tile_loadd(0, c0, row_bytes);
+    if constexpr (N > 1) {
+      _tile_loadd(1, c0 + kTile, row_bytes);
+    }
+    if constexpr (M > 1) {
+      _tile_loadd(2, c1, row_bytes);
+    }
+    if constexpr (M > 1 && N > 1) {
+      _tile_loadd(3, c1 + kTile, row_bytes);
+    }
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  auto products = [] {
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (N > 1) {
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    if constexpr (M > 1) {
+      _tile_dpbf16ps(2, 5, 6);
+    }
+    if constexpr (M > 1 && N > 1) {
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  };
+  for (int s = 0; s < steps; ++s) {
+    _tile_loadd(6, b.high[0] + s * b.stride, 64);
+    if constexpr (N > 1) {
+      _tile_loadd(7, b.high[1] + s * b.stride, 64);
+    }
+    _tile_loadd(4, a.low[0] + s * a.stride, 64);
+    if constexpr (M > 1) {
+      _tile_loadd(5, a.low[1] + s * a.stride, 64);
+    }
+    products();
+    _tile_loadd(4, a.high[0] + s * a.stride, 64);
+    if constexpr (M > 1) {
+      _tile_loadd(5, a.high[1] + s * a.stride, 64);
+    }
+    products();
+    if constexpr (kLowRight) {
+      _tile_loadd(6, b.low[0] + s * b.stride, 64);
+      if constexpr (N > 1) {
+        _tile_loadd(7, b.low[1] + s * b.stride, 64);
+      }
+      products();
+    }
+  }
+  _tile_stored(0, c0, row_bytes);
+  if constexpr (N > 1) {
+    _tile_stored(1, c0 + kTile, row_bytes);
+  }
+  if constexpr (M > 1) {
+    _tile_stored(2, c1, row_bytes);
+  }
+  if constexpr (M > 1 && N > 1) {
+    _tile_stored(3, c1 + kTile, row_bytes);
+  }
+}
+
+// Where things lie in the workspace, in bytes.
+struct TileWorkspace {
+  int n;  // rows * group
+  int row_tiles;
+  int steps;                                                   // depth steps over head_dim
+  int value_columns;                                           // tiles over value_width
+  int64_t queries, keys, values, weights;                      // high and, behind it, low
+  int64_t queries_half, keys_half, values_half, weights_half;  // bf16 numbers in each
+  int64_t scores, outputs, maxima, totals, end;
+
+  TileWorkspace(const AttentionHead& head, int rows) {
+    n = rows * head.group;
+    row_tiles = (n + kTile - 1) / kTile;
+    steps = (head.head_dim + kDepth - 1) / kDepth;
+    value_columns = head.value_width / kTile;
+    queries_half = static_cast<int64_t>(row_tiles) * steps * kTileNumbers;
+    keys_half = static_cast<int64_t>(kSpanBlocks) * steps * 2 * kTileNumbers;
+    values_half = static_cast<int64_t>(kSpanBlocks) * value_columns * kTileNumbers;
+    weights_half = static_cast<int64_t>(row_tiles) * kSpanBlocks * kTileNumbers;
+    queries = 0;
+    keys = queries + queries_half * 4;
+    values = keys + keys_half * 4;
+    weights = values + values_half * 4;
+    scores = weights + weights_half * 4;
+    int64_t padded = static_cast<int64_t>(row_tiles) * kTile;
+    outputs = scores + padded * kSpan * 4;
+    maxima = outputs + padded * head.value_width * 4;
+    totals = maxima + padded * 4;
+    end = totals + padded * 4;
+  }
+};
+
+// Work on one piece of attend_rows; the pieces share this.
+template <typename T, bool kLowRight>
+class TileRows {
+ public:
+  TileRows(const AttentionHead& head, int rows, int64_t first_position, std::byte* workspace)
+      : head_(head), rows_(rows), first_position_(first_position), at_(head, rows) {
+    queries_ = reinterpret_cast<uint16_t*>(workspace + at_.queries);
+    keys_ = reinterpret_cast<uint16_t*>(workspace + at_.keys);
+    values_ = reinterpret_cast<uint16_t*>(workspace + at_.values);
+    weights_ = reinterpret_cast<uint16_t*>(workspace + at_.weights);
+    scores_ = reinterpret_cast<float*>(workspace + at_.scores);
+    outputs_ = reinterpret_cast<float*>(workspace + at_.outputs);
+    maxima_ = reinterpret_cast<float*>(workspace + at_.maxima);
+    totals_ = reinterpret_cast<float*>(workspace + at_.totals);
+  }
+
+  void run(const float* q, int64_t q_stride, float* out, int64_t out_stride) {
+    begin(q, q_stride);
+    const int64_t last_position = first_position_ + rows_ - 1;
+    for (int b = 0; b < head_.block_count;) {
+      count_ = 0;
+      for (; b < head_.block_count && count_ < kSpanBlocks; ++b) {
+        const KvBlock& block = head_.blocks[b];
+        if (block_matters(head_.span, block.start, first_position_, last_position)) {
+          starts_[count_] = block.start;
+          read_block(block, count_++);
+        }
+      }
+      if (count_ == 0) {
+        break;
+      }
+      for (int i = 0; i < at_.row_tiles; i += 2) {
+        score(i);
+        weigh(i);
+        sum_values(i);
+      }
+    }
+    finish(out, out_stride);
+  }
+
+ private:
+  void begin(const float* q, int64_t q_stride) {
+    const int dim = head_.head_dim;
+    for (int row = 0; row < at_.row_tiles * kTile; ++row) {
+      const float* from =
+          q + (row / head_.group) * q_stride + static_cast<int64_t>(row % head_.group) * dim;
+      for (int s = 0; s < at_.steps; ++s) {
+        auto part = [&](int d) {
+          int left = row < at_.n ? dim - d : 0;
+          return left >= kLanes ? load(from + d) : left > 0 ? load_some(from + d, left) : zero();
+        };
+        Cut cut = cut_row(part(s * kDepth), part(s * kDepth + kLanes));
+        uint16_t* to = tile(queries_, (row / kTile) * at_.steps + s) + (row % kTile) * kDepth;
+        _mm512_store_si512(to, cut.high);
+        _mm512_store_si512(to + at_.queries_half, cut.low);
+      }
+      maxima_[row] = -kInfinity;
+      totals_[row] = 0;
+    }
+    memset(outputs_, 0, sizeof(float) * at_.row_tiles * kTile * head_.value_width);
+  }
+
+  void read_block(const KvBlock& block, int index) {
+    using Bits = typename T::Bits;
+    uint16_t* keys = tile(keys_, static_cast<int64_t>(index) * at_.steps * 2);
+    key_tiles<T>(
+        reinterpret_cast<const Bits*>(block.data + head_.key_offset),
+        head_.head_dim,
+        keys,
+        keys + at_.keys_half);
+    uint16_t* values = tile(values_, static_cast<int64_t>(index) * at_.value_columns);
+    value_tiles<T>(
+        reinterpret_cast<const Bits*>(block.data + head_.value_offset),
+        head_.value_width,
+        values,
+        values + at_.values_half);
+  }
+
+  // Row tiles i and i + 1 (if there) against the blocks at hand.
+  bool paired(int i) const {
+    return i + 1 < at_.row_tiles;
+  }
+  // Blocks from here on are in the future of all rows of the pair.
+  int blocks_for(int i) const {
+    int last_row = (i + 2) * kTile - 1;
+    last_row = last_row < at_.n ? last_row : at_.n - 1;
+    int64_t latest = first_position_ + last_row / head_.group;
+    int blocks = count_;
+    while (blocks > 0 && starts_[blocks - 1] > latest) {
+      --blocks;
+    }
+    return blocks;
+  }
+
+  Left left_tiles(uint16_t* tiles, int64_t half, int i, int64_t per_row) const {
+    uint16_t* first_row = tile(tiles, i * per_row);
+    uint16_t* second_row = tile(tiles, (i + 1) * per_row);
+    return {{first_row, second_row}, {first_row + half, second_row + half}, kTileNumbers};
+  }
+
+  void score(int i) {
+    Left a = left_tiles(queries_, at_.queries_half, i, at_.steps);
+    for (int b = 0; b < blocks_for(i); ++b) {
+      uint16_t* first_group = tile(keys_, static_cast<int64_t>(b) * at_.steps * 2);
+      uint16_t* second_group = tile(first_group, 1);
+      Right keys = {
+          {first_group, second_group},
+          {first_group + at_.keys_half, second_group + at_.keys_half},
+          2 * kTileNumbers};
+      float* c = scores_ + static_cast<int64_t>(i) * kTile * kSpan + b * kKvBlock;
+      if (paired(i)) {
+        multiply<2, 2, false, kLowRight>(a, keys, at_.steps, c, kSpan);
+      } else {
+        multiply<1, 2, false, kLowRight>(a, keys, at_.steps, c, kSpan);
+      }
+    }
+  }
+
+  // Scores to weights, as left tiles [row tile][block].
+  void weigh(int i) {
+    const int blocks = blocks_for(i);
+    const int width = head_.value_width;
+    int end = (i + 2) * kTile;
+    end = end < at_.n ? end : at_.n;
+    for (int row = i * kTile; row < end && blocks > 0; ++row) {
+      const int64_t position = first_position_ + row / head_.group;
+      float* score = scores_ + static_cast<int64_t>(row) * kSpan;
+      for (int b = 0; b < blocks; ++b) {
+        hide(score + b * kKvBlock, visible_bits(head_.span, starts_[b], position));
+      }
+      softmax_step(
+          score,
+          blocks * kKvBlock,
+          maxima_[row],
+          totals_[row],
+          outputs_ + static_cast<int64_t>(row) * width,
+          width);
+      for (int b = 0; b < blocks; ++b) {
+        Cut cut = cut_row(load(score + b * kKvBlock), load(score + b * kKvBlock + kLanes));
+        uint16_t* to = tile(weights_, (row / kTile) * kSpanBlocks + b) + (row % kTile) * kDepth;
+        _mm512_store_si512(to, cut.high);
+        _mm512_store_si512(to + at_.weights_half, cut.low);
+      }
+    }
+  }
+
+  void sum_values(int i) {
+    const int blocks = blocks_for(i);
+    if (blocks == 0) {
+      return;
+    }
+    const int64_t width = head_.value_width;
+    Left a = left_tiles(weights_, at_.weights_half, i, kSpanBlocks);
+    for (int n = 0; n < at_.value_columns; n += 2) {
+      uint16_t* first_column = tile(values_, n);
+      uint16_t* second_column = tile(values_, n + 1);
+      Right values = {
+          {first_column, second_column},
+          {first_column + at_.values_half, second_column + at_.values_half},
+          static_cast<int64_t>(at_.value_columns) * kTileNumbers};
+      float* c = outputs_ + i * kTile * width + n * kTile;
+      bool two_columns = n + 1 < at_.value_columns;
+      if (paired(i) && two_columns) {
+        multiply<2, 2, true, kLowRight>(a, values, blocks, c, width);
+      } else if (paired(i)) {
+        multiply<2, 1, true, kLowRight>(a, values, blocks, c, width);
+      } else if (two_columns) {
+        multiply<1, 2, true, kLowRight>(a, values, blocks, c, width);
+      } else {
+        multiply<1, 1, true, kLowRight>(a, values, blocks, c, width);
+      }
+    }
+  }
+
+  void finish(float* out, int64_t out_stride) {
+    for (int row = 0; row < at_.n; ++row) {
+      F factor = splat(1.0f / totals_[row]);
+      const float* from = outputs_ + static_cast<int64_t>(row) * head_.value_width;
+      float* to = out + (row / head_.group) * out_stride +
+                  static_cast<int64_t>(row % head_.group) * head_.head_dim;
+      for_vectors(head_.head_dim, [&](int64_t j, int count) {
+        store_n(to + j, mul(load_n(from + j, count), factor), count);
+      });
+    }
+  }
+
+  const AttentionHead& head_;
+  const int rows_;
+  const int64_t first_position_;
+  const TileWorkspace at_;
+  uint16_t* queries_;
+  uint16_t* keys_;
+  uint16_t* values_;
+  uint16_t* weights_;
+  float* scores_;
+  float* outputs_;
+  float* maxima_;
+  float* totals_;
+  int count_ = 0;  // blocks at hand
+  int64_t starts_[kSpanBlocks] = {};
+};
+
+void attend_rows_tiles(
+    const AttentionHead& head,
+    const float* q,
+    int64_t q_stride,
+    int rows,
+    int64_t first_position,
+    float* out,
+    int64_t out_stride,
+    std::byte* workspace) {
+  if (head.type == KvType::f32) {  // whoever keeps f32 wants its precision
+    return attend_rows(head, q, q_stride, rows, first_position, out, out_stride, workspace);
+  }
+  const TileConfig config;
+  _tile_loadconfig(&config);
+  if (head.type == KvType::f16) {
+    TileRows<StoredF16, true>(head, rows, first_position, workspace)
+        .run(q, q_stride, out, out_stride);
+  } else {
+    TileRows<StoredBf16, false>(head, rows, first_position, workspace)
+        .run(q, q_stride, out, out_stride);
+  }
+  _tile_release();
+}
+
+size_t tiles_workspace(const AttentionHead& head, int rows) {
+  return head.type == KvType::f32 ? rows_workspace(head, rows)
+                                  : static_cast<size_t>(TileWorkspace(head, rows).end);
+}
+
+constexpr AttentionOps kTileOps = {
+    store_rows, attend_row, merge_parts, attend_rows_tiles, tiles_workspace};
+
+}  // namespace
+
+const AttentionOps& attention_ops_amx() {
+  return kTileOps;
+}
+
+}  // namespace quince::kernels

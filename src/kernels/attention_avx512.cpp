@@ -1,0 +1,9 @@
+#include "kernels/attention_impl.h"
+
+namespace quince::kernels {
+
+const AttentionOps& attention_ops_avx512() {
+  return kAttentionOps;
+}
+
+}  // namespace quince::kernels

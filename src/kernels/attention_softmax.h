@@ -1,0 +1,107 @@
+// Loads of stored keys and values, and the online softmax of one row, on the vectors of
+// elementwise_simd.h (see there on linkage). Shared by attention_impl.h and attention_amx.cpp.
+#pragma once
+
+#include "kernels/attention.h"
+#include "kernels/elementwise_simd.h"
+
+namespace quince::kernels {
+namespace {
+
+// Stored number formats as types, so that kernels are instantiated per format.
+struct StoredF32 {
+  using Bits = float;
+  static F load_vector(const float* p) {
+    return load(p);
+  }
+  static float from(float x) {
+    return x;
+  }
+};
+struct StoredF16 {
+  using Bits = uint16_t;
+  static F load_vector(const uint16_t* p) {
+    return load_f16(p);
+  }
+  static uint16_t from(float x) {
+    return float_to_f16_bits(x);
+  }
+};
+struct StoredBf16 {
+  using Bits = uint16_t;
+  static F load_vector(const uint16_t* p) {
+    return load_bf16(p);
+  }
+  static uint16_t from(float x) {
+    return float_to_bf16_bits(x);
+  }
+};
+
+inline void scale_floats(float* x, int n, float factor) {
+  F f = splat(factor);
+  for (int i = 0; i < n; i += kLanes) {
+    store(x + i, mul(load(x + i), f));
+  }
+}
+
+// scores[0, n): in: scores, hidden ones -infinity; out: e^(score - maximum). maximum and total are
+// the row's running ones; accumulator [width] is rescaled when the maximum grows. n and width are
+// multiples of 16.
+inline void softmax_step(
+    float* scores, int n, float& maximum, float& total, float* accumulator, int width) {
+  F top = load(scores);
+  for (int i = kLanes; i < n; i += kLanes) {
+    top = max(top, load(scores + i));
+  }
+  float highest = largest(top);
+  if (highest == -kInfinity) {  // nothing visible here
+    for (int i = 0; i < n; i += kLanes) {
+      store(scores + i, zero());
+    }
+    return;
+  }
+  if (highest > maximum) {
+    if (maximum != -kInfinity) {
+      float factor = first(exp(splat(maximum - highest)));
+      total *= factor;
+      scale_floats(accumulator, width, factor);
+    }
+    maximum = highest;
+  }
+  F shift = splat(maximum);
+  F parts = zero();
+  for (int i = 0; i < n; i += kLanes) {
+    F p = exp(sub(load(scores + i), shift));
+    parts = add(parts, p);
+    store(scores + i, p);
+  }
+  total += sum(parts);
+}
+
+// Hides what the bits (one per position of a block) do not show.
+inline void hide(float* scores, uint32_t visible) {
+  for (uint32_t hidden = ~visible; hidden != 0; hidden &= hidden - 1) {
+    scores[__builtin_ctz(hidden)] = -kInfinity;
+  }
+}
+
+// KvSpan::visible_from and visible, without a call into code of another instruction set.
+inline bool block_matters(const KvSpan& span, int64_t start, int64_t first, int64_t last) {
+  return start <= last &&
+         (span.window == 0 || start < span.keep || start + kKvBlock - 1 > first - span.window);
+}
+
+inline uint32_t low_bits(int64_t n) {
+  return n >= 32 ? ~0u : n <= 0 ? 0u : (1u << n) - 1;
+}
+
+inline uint32_t visible_bits(const KvSpan& span, int64_t start, int64_t t) {
+  uint32_t past = low_bits(t - start + 1);
+  if (span.window == 0) {
+    return past;
+  }
+  return past & (~low_bits(t - span.window - start + 1) | low_bits(span.keep - start));
+}
+
+}  // namespace
+}  // namespace quince::kernels
