@@ -1,7 +1,9 @@
 // y[m, rows] = x[m, columns] * W^T for packed weights, called by every member of a Team at once.
-// Activations are prepared once per layer input (quantized to 8 bits per 32 columns, rounded to bf16, or left
-// f32: the kernel says which it wants for a given matrix and row count) and shared by all matrices
-// that read them. The instruction set is chosen once, from CPUID and the OS (kernels/cpu.h). No MLX.
+// Activations are prepared once per layer input (quantized to 8 bits per 32 columns, rounded to
+// bf16, split in two bf16, or left f32: the kernel says which it wants for a given matrix and row
+// count) and shared by all matrices that read them. A row of y depends on its own row of x alone,
+// and on m only through row_kind(); never on the team's size. The instruction set is chosen once,
+// from CPUID and the OS (kernels/cpu.h). No MLX.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +13,18 @@
 
 namespace quince::kernels {
 
-enum class RowKind : uint8_t { f32, bf16, int8 };
+enum class RowKind : uint8_t { f32, bf16, int8, bf16_pair };
 
 // Prepared activations in caller-owned, 64-byte aligned memory of prepared_bytes() bytes.
 struct Rows {
   RowKind kind = RowKind::f32;
-  int64_t m = 0; // activation rows
-  int64_t k = 0; // columns
+  int64_t m = 0;  // activation rows
+  int64_t k = 0;  // columns
   std::byte* data = nullptr;
 };
 
+// What matmul() of this matrix wants for m activation rows. Throws UserError when QUINCE_CPU names
+// an instruction set that the machine lacks (as all functions here do).
 RowKind row_kind(const PackedMatrix& w, int64_t m);
 size_t prepared_bytes(RowKind kind, int64_t m, int64_t k);
 
@@ -32,6 +36,8 @@ enum class Store : uint8_t { set, add };
 
 // Every member of the team calls this with the same arguments; output rows are shared out between
 // them. All members must have synced after prepare(); y is complete after the next team.sync().
+// Several calls may follow each other without a sync when none reads what another writes.
+// y: row stride ldy floats. x.kind must be row_kind(w, x.m).
 void matmul(Team& team, const PackedMatrix& w, const Rows& x, float* y, int64_t ldy, Store store);
 
-} // namespace quince::kernels
+}  // namespace quince::kernels

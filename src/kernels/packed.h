@@ -1,7 +1,7 @@
 // A weight matrix in the order in which the native CPU kernels stream it: blocks of 16 output rows,
 // inside a block the columns in steps of 4, so that one 64-byte vector holds 4 columns of 16 rows.
-// That is the operand of VNNI and dot-product instructions and, unpacked, an AMX tile row. Exact for
-// every format it keeps, never more than 2% larger than the file. No MLX.
+// That is the operand of VNNI and dot-product instructions and, unpacked, an AMX tile row. Exact
+// for every format it keeps, never more than 2% larger than the file. No MLX.
 //
 // Packing is done once at load, in parallel, block by block; the mapped source pages are dropped as
 // they are consumed, so peak memory is the packed bytes plus a little.
@@ -17,25 +17,26 @@
 
 namespace quince::kernels {
 
-// Code widths and scale plans. Direct: w = scale * (code - zero) or w = scale * code + bias, 16-bit scale and
-// bias a group. Two-level (K-quants): group scale = 16-bit super scale * 6- or 4- or 8-bit sub scale.
+// Code widths and scale plans. Direct: w = scale * (code - zero) or w = scale * code + bias, 16-bit
+// scale and bias a group. Two-level (K-quants): group scale = 16-bit super scale * 6- or 4- or
+// 8-bit sub scale.
 enum class PackedKind : uint8_t { f32, f16, bf16, direct, two_level };
 
 struct PackedFormat {
   PackedKind kind = PackedKind::f32;
-  int bits = 32; // of a code
-  int group = 0; // columns that share a scale: 16, 32, 64, 128; 0 for dense kinds
-  bool biased = false; // per-group bias (min) stored
-  std::string describe() const; // "4-bit g32 affine", "bf16"
+  int bits = 32;                 // of a code
+  int group = 0;                 // columns that share a scale: 16, 32, 64, 128; 0 for dense kinds
+  bool biased = false;           // per-group bias (min) stored
+  std::string describe() const;  // "4-bit g32 affine", "bf16"
 };
 
 // What to pack: a dense or GGML-typed tensor, or MLX's triple (u32 codes, scales, biases).
 struct PackSource {
-  TensorView weight; // logical [rows, columns]; for MLX triples [rows, columns * bits / 32] of u32
-  std::optional<TensorView> scales; // MLX triple only
+  TensorView weight;  // logical [rows, columns]; for MLX triples [rows, columns * bits / 32] of u32
+  std::optional<TensorView> scales;  // MLX triple only
   std::optional<TensorView> biases;
-  int bits = 0; // MLX triple only
-  int group = 0; // MLX triple only
+  int bits = 0;   // MLX triple only
+  int group = 0;  // MLX triple only
 };
 
 class PackedMatrix {
@@ -47,21 +48,22 @@ class PackedMatrix {
 
   // Rows of a and b (same columns and format) stacked: one matrix for q, k, v or gate and up.
   // Returns nothing when formats differ.
-  static std::optional<PackedMatrix> pack_stacked(std::span<const PackSource> sources, ThreadPool& pool);
+  static std::optional<PackedMatrix> pack_stacked(
+      std::span<const PackSource> sources, ThreadPool& pool);
 
   PackedMatrix(PackedMatrix&&) noexcept;
   PackedMatrix& operator=(PackedMatrix&&) noexcept;
   ~PackedMatrix();
 
-  int64_t rows() const; // output features
-  int64_t columns() const; // input features
+  int64_t rows() const;     // output features
+  int64_t columns() const;  // input features
   const PackedFormat& format() const;
-  size_t bytes() const; // held in memory
+  size_t bytes() const;  // held in memory
 
   // Row `row` as f32 (embedding look-up; any thread).
   void unpack_row(int64_t row, float* out) const;
 
-  struct Layout; // private to src/kernels
+  struct Layout;  // private to src/kernels
   const Layout& layout() const {
     return *layout_;
   }
@@ -71,4 +73,4 @@ class PackedMatrix {
   std::unique_ptr<Layout> layout_;
 };
 
-} // namespace quince::kernels
+}  // namespace quince::kernels

@@ -1,0 +1,81 @@
+#include "kernels/matmul.h"
+
+#include <algorithm>
+
+#include "kernels/cpu.h"
+#include "kernels/matmul_kernels.h"
+
+namespace quince::kernels {
+
+namespace {
+
+const MatmulKernels& chosen() {
+  static const MatmulKernels& kernels = [&]() -> const MatmulKernels& {
+    const MatmulKernels* found = matmul_kernels(detect());
+    return found ? *found : kScalarMatmul;
+  }();
+  return kernels;
+}
+
+}  // namespace
+
+const MatmulKernels* matmul_kernels(CpuPath path) {
+  switch (path) {
+    case CpuPath::scalar:
+      return &kScalarMatmul;
+#if defined(__x86_64__)
+    case CpuPath::avx512:
+    case CpuPath::amx:
+      return &kAvx512Matmul;
+#endif
+    default:
+      return nullptr;
+  }
+}
+
+RowKind row_kind(const PackedMatrix& w, int64_t m) {
+  return chosen().row_kind(w.layout(), m);
+}
+
+size_t prepared_bytes(RowKind kind, int64_t m, int64_t k) {
+  const auto tiles = static_cast<size_t>((m + kTileRows - 1) / kTileRows * column_tiles(k));
+  switch (kind) {
+    case RowKind::f32:
+      return static_cast<size_t>(m * f32_stride(k)) * sizeof(float);
+    case RowKind::int8:
+      return static_cast<size_t>(m * (k / kChunk)) * sizeof(Int8Chunk);
+    case RowKind::bf16:
+      return tiles * kTileBytes;
+    case RowKind::bf16_pair:
+      return 2 * tiles * kTileBytes;
+  }
+  return 0;
+}
+
+void prepare(const Rows& rows, const float* x, int64_t ldx, int64_t first, int64_t last) {
+  chosen().prepare(rows, x, ldx, first, last);
+}
+
+void matmul_with(
+    const MatmulKernels& kernels,
+    Team& team,
+    const PackedMatrix& w,
+    const Rows& x,
+    float* y,
+    int64_t ldy,
+    Store store) {
+  const PackedMatrix::Layout& layout = w.layout();
+  MatmulPart part{&layout, &x, y, ldy, store, 0, 0, 0, x.m};
+  const int64_t size = team.size();
+  part.first_block = layout.blocks * team.rank() / size;
+  part.last_block = layout.blocks * (team.rank() + 1) / size;
+  if (part.first_block < part.last_block && x.m > 0) {
+    kernels.multiply(part);
+  }
+}
+
+void matmul(Team& team, const PackedMatrix& w, const Rows& x, float* y, int64_t ldy, Store store) {
+  matmul_with(chosen(), team, w, x, y, ldy, store);
+}
+
+}  // namespace quince::kernels

@@ -1,0 +1,85 @@
+// One table of functions for each instruction set; matmul.h calls through the one that cpu.h chose.
+// Tests and benchmarks reach any table that the machine can run. Private to src/kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu.h"
+#include "kernels/matmul.h"
+#include "kernels/packed_layout.h"
+
+namespace quince::kernels {
+
+// 32 activations of one row: x is about scale * q. sum = scale * (q[0] + ... + q[31]), half_sum the
+// same for each 16. When one of the 32 is not finite, q is 0 and the floats are NaN.
+struct Int8Chunk {
+  int8_t q[kChunk];
+  float scale;
+  float sum;
+  float half_sum[2];
+};
+static_assert(sizeof(Int8Chunk) == 48);
+
+// Prepared rows, by kind:
+//   int8       [row][k / 32] Int8Chunk
+//   f32        [row][k rounded up to 32], zeros behind k
+//   bf16       tiles of 16 rows x 32 columns: [row / 16][k / 32][16][32], zeros behind k and behind
+//              the last row
+//   bf16_pair  two such arrays: x rounded to bf16, and the rest of it rounded to bf16
+inline constexpr int kTileRows = 16;
+inline constexpr int kTileColumns = 32;
+inline constexpr size_t kTileBytes = size_t{kTileRows} * kTileColumns * 2;
+
+inline int64_t column_tiles(int64_t k) {
+  return (k + kTileColumns - 1) / kTileColumns;
+}
+inline int64_t f32_stride(int64_t k) {
+  return column_tiles(k) * kTileColumns;
+}
+
+// A part of one matmul: all of y[first_row .. last_row) x blocks [first_block .. last_block).
+// first_row is a multiple of 32.
+struct MatmulPart {
+  const PackedMatrix::Layout* w = nullptr;
+  const Rows* x = nullptr;
+  float* y = nullptr;
+  int64_t ldy = 0;  // floats
+  Store store = Store::set;
+  int64_t first_block = 0;
+  int64_t last_block = 0;
+  int64_t first_row = 0;
+  int64_t last_row = 0;
+};
+
+struct MatmulKernels {
+  CpuPath path;
+  RowKind (*row_kind)(const PackedMatrix::Layout& w, int64_t m);
+  void (*prepare)(const Rows& rows, const float* x, int64_t ldx, int64_t first, int64_t last);
+  void (*multiply)(const MatmulPart& part);
+};
+
+// Null when this build has no code for the path.
+const MatmulKernels* matmul_kernels(CpuPath path);
+
+// matmul() of matmul.h with a given table.
+void matmul_with(
+    const MatmulKernels& kernels,
+    Team& team,
+    const PackedMatrix& w,
+    const Rows& x,
+    float* y,
+    int64_t ldy,
+    Store store);
+
+// The tables; those of other processors are not defined.
+extern const MatmulKernels kScalarMatmul;
+extern const MatmulKernels kAvx2Matmul;
+extern const MatmulKernels kAvx512Matmul;
+extern const MatmulKernels kAmxMatmul;
+extern const MatmulKernels kNeonMatmul;
+extern const MatmulKernels kI8mmMatmul;
+
+// Portable preparation of kinds f32 and int8.
+void prepare_scalar(const Rows& rows, const float* x, int64_t ldx, int64_t first, int64_t last);
+
+}  // namespace quince::kernels
