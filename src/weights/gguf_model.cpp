@@ -53,11 +53,8 @@ void add_turn_ends(
 // byte-level BPE ones a few.
 bool default_add_bos(const GgufFile& file) {
   const std::string_view model = file.get_string("tokenizer.ggml.model").value_or("");
-  const std::string_view pre = file.get_string("tokenizer.ggml.pre").value_or("");
-  constexpr std::array<std::string_view, 5> kBpeWithBos{
-      "llama3", "llama-v3", "llama-bpe", "falcon3", "tekken"};
-  return model == "llama" ||
-         std::find(kBpeWithBos.begin(), kBpeWithBos.end(), pre) != kBpeWithBos.end();
+  const auto pre = find_pre_tokenizer(file.get_string("tokenizer.ggml.pre").value_or(""));
+  return model == "llama" || (pre && pre->add_bos);
 }
 
 std::optional<int32_t> token_id(
@@ -118,6 +115,7 @@ TokenizerSource gguf_tokenizer_source(const GgufFile& file, std::vector<std::str
   if (vocabulary->type != GgufType::array || vocabulary->element != GgufType::string) {
     throw UserError("{}: tokenizer.ggml.tokens is no list of strings", file.source());
   }
+  source.vocabulary = gguf_vocabulary(file, notes);
   const std::vector<std::string_view> tokens = vocabulary->strings();
   const GgufValue* types_value = file.find("tokenizer.ggml.token_type");
   const std::vector<int32_t> types = types_value ? types_value->ints() : std::vector<int32_t>();
