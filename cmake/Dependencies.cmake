@@ -8,6 +8,12 @@ find_package(OpenSSL REQUIRED)
 find_package(CURL REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
+find_path(EDIT_INCLUDE_DIR histedit.h REQUIRED)
+find_library(EDIT_LIBRARY edit REQUIRED)
+add_library(Edit::edit INTERFACE IMPORTED)
+set_target_properties(Edit::edit PROPERTIES
+  INTERFACE_INCLUDE_DIRECTORIES ${EDIT_INCLUDE_DIR}
+  INTERFACE_LINK_LIBRARIES ${EDIT_LIBRARY})
 
 # .deps/boost is there only where the system's Boost is too old. Linked statically: two small libraries.
 list(PREPEND CMAKE_PREFIX_PATH ${CMAKE_SOURCE_DIR}/.deps/mlx ${CMAKE_SOURCE_DIR}/.deps/boost)
