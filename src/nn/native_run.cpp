@@ -1,0 +1,418 @@
+#include "nn/native_run.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "kernels/rope.h"
+#include "nn/rope_scaling.h"
+
+namespace quince {
+
+namespace {
+
+using kernels::RowKind;
+using kernels::Rows;
+
+constexpr int64_t kTileRows = 16;  // rows are shared out in such groups when there are many
+// A single row's activations are shared out by columns when there are more than this.
+constexpr int64_t kManyColumns = 4096;
+
+// Hands out pieces of one allocation; measures it first when there is none.
+class Carver {
+ public:
+  explicit Carver(std::byte* base) : base_(base) {}
+  float* floats(int64_t count) {
+    return reinterpret_cast<float*>(bytes(static_cast<size_t>(count) * sizeof(float)));
+  }
+  std::byte* bytes(size_t size) {
+    std::byte* piece = base_ ? base_ + used_ : nullptr;
+    used_ += (size + 63) / 64 * 64;
+    return piece;
+  }
+  size_t used() const {
+    return used_;
+  }
+
+ private:
+  std::byte* base_;
+  size_t used_ = 0;
+};
+
+}  // namespace
+
+const Rows& PreparedRows::of(RowKind kind) const {
+  int i = 0;
+  while (i + 1 < count && rows[i].kind != kind) {
+    ++i;
+  }
+  return rows[i];
+}
+
+StepRun::StepRun(
+    const NativeStep& step,
+    Workspace& workspace,
+    int team_size,
+    const int32_t* tokens,
+    int64_t token_stride,
+    float* logits)
+    : step_(step),
+      model_(*step.model_),
+      weights_(model_.weights),
+      spec_(weights_.spec),
+      ops_(*model_.row_ops),
+      attention_ops_(*model_.attention_ops),
+      tokens_(tokens),
+      token_stride_(token_stride),
+      logits_(logits),
+      m_(step.plan_.rows),
+      alone_(m_ == 1),
+      qkv_width_(static_cast<int64_t>(spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim),
+      attended_width_(static_cast<int64_t>(spec_.heads) * spec_.head_dim) {
+  for (const RopeSpec& rope : spec_.ropes) {
+    rotation_half_ = std::max<int64_t>(rotation_half_, rope.dims / 2);
+  }
+  lay_out(workspace, team_size);
+}
+
+size_t StepRun::prepared_room(int64_t m) const {
+  size_t most = 0;
+  const auto add = [&](const NativeLinear& linear) {
+    Carver room(nullptr);
+    const PreparedRows rows = forms(linear, m, nullptr);
+    for (int i = 0; i < rows.count; ++i) {
+      room.bytes(kernels::prepared_bytes(rows.rows[i].kind, m, linear.columns));
+    }
+    most = std::max(most, room.used());
+  };
+  for (const NativeLayer& layer : weights_.layers) {
+    add(layer.qkv);
+    add(layer.o);
+    add(layer.gate_up);
+    add(layer.down);
+  }
+  const auto head_rows = static_cast<int64_t>(step_.plan_.logit_rows.size());
+  return std::max(
+      most,
+      kernels::prepared_bytes(
+          kernels::row_kind(weights_.head(), head_rows), head_rows, spec_.hidden_size));
+}
+
+void StepRun::lay_out(Workspace& workspace, int team_size) {
+  const int64_t m = m_;
+  const int64_t hidden = spec_.hidden_size;
+  const int64_t inner = spec_.intermediate_size;
+  const auto kept = static_cast<int64_t>(step_.plan_.logit_rows.size());
+  // The last layer computes with the wanted rows only: another number, perhaps other forms.
+  const size_t prepared = std::max(prepared_room(m), kept > 0 ? prepared_room(kept) : 0);
+  size_t scratch = static_cast<size_t>(spec_.heads / spec_.kv_heads + 2) * spec_.head_dim * 4 + 64;
+  for (const auto& units : step_.units_) {
+    for (const AttentionUnit& unit : units) {
+      if (!unit.single) {
+        scratch =
+            std::max(scratch, attention_ops_.rows_workspace(attention_head(unit, 0), unit.rows));
+      }
+    }
+  }
+  const auto carve = [&](std::byte* base) {
+    Carver room(base);
+    qkv_ = room.floats(m * qkv_width_);
+    output_ = room.floats(m * hidden);
+    gate_up_ = room.floats(m * 2 * inner);
+    partials_ = room.floats(step_.partial_floats_);
+    kept_x_ = room.floats(kept * hidden);
+    kept_attended_ = room.floats(kept * attended_width_);
+    regions_.clear();
+    for (int rank = 0; rank < team_size; ++rank) {
+      RowRegion region;
+      if (rank > 0 && !alone_) {
+        region = regions_.front();
+      } else {
+        region.x = room.floats(m * hidden);
+        region.h = room.floats(m * hidden);
+        region.attended = room.floats(m * attended_width_);
+        region.activated = alone_ ? room.floats(inner) : gate_up_;
+        region.activated_stride = alone_ ? inner : 2 * inner;
+        region.rotations =
+            room.floats(static_cast<int64_t>(spec_.ropes.size()) * m * 2 * rotation_half_);
+        region.prepared = room.bytes(prepared);
+      }
+      region.scratch = room.bytes(scratch);
+      regions_.push_back(region);
+    }
+    return room.used();
+  };
+  carve(workspace.reserve(carve(nullptr)));
+}
+
+PreparedRows StepRun::forms(const NativeLinear& linear, int64_t m, std::byte* room) const {
+  PreparedRows out;
+  Carver carver(room);
+  for (const kernels::PackedMatrix& part : linear.parts) {
+    const RowKind kind = kernels::row_kind(part, m);
+    bool known = false;
+    for (int i = 0; i < out.count; ++i) {
+      known = known || out.rows[i].kind == kind;
+    }
+    if (!known) {
+      const size_t bytes = room ? kernels::prepared_bytes(kind, m, linear.columns) : 0;
+      out.rows[out.count++] = Rows{kind, m, linear.columns, carver.bytes(bytes)};
+    }
+  }
+  return out;
+}
+
+void StepRun::share(Member& me, int64_t rows) const {
+  me.m = rows;
+  me.first = 0;
+  me.last = rows;
+  if (!alone_) {
+    const int64_t unit = rows >= 2 * kTileRows ? kTileRows : 1;
+    const int64_t units = (rows + unit - 1) / unit;
+    me.first = std::min(rows, units * me.team.rank() / me.team.size() * unit);
+    me.last = std::min(rows, units * (me.team.rank() + 1) / me.team.size() * unit);
+  }
+}
+
+// After work on shared rows, before somebody reads them all.
+void StepRun::sync_rows(Member& me) const {
+  if (!alone_) {
+    me.team.sync();
+  }
+}
+
+void StepRun::member(Team& team) {
+  Member me{team, regions_[static_cast<size_t>(team.rank())]};
+  share(me, m_);
+  embed(me);
+  Delta delta;
+  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    layer(me, i, delta);
+    if (me.m == 0) {
+      return;
+    }
+  }
+  head(me, delta);
+}
+
+void StepRun::embed(Member& me) const {
+  for (int64_t r = me.first; r < me.last; ++r) {
+    const int32_t token = tokens_[r * token_stride_];
+    if (token < 0 || token >= spec_.vocab_size) {
+      throw std::runtime_error(
+          fmt::format("token {} is outside the model's vocabulary of {}", token, spec_.vocab_size));
+    }
+    float* x = me.at.x + r * spec_.hidden_size;
+    weights_.embedding().unpack_row(token, x);
+    if (spec_.embed_scale != 1.0f) {
+      ops_.scale(x, spec_.embed_scale, spec_.hidden_size);
+    }
+    const StepSegment& segment =
+        step_.plan_.segments[static_cast<size_t>(step_.row_segment_[static_cast<size_t>(r)])];
+    for (size_t i = 0; i < spec_.ropes.size(); ++i) {
+      const std::vector<float>& own = segment.inv_freq[i];
+      float* cos = me.at.rotations + (static_cast<int64_t>(i) * m_ + r) * 2 * rotation_half_;
+      kernels::rope_angles(
+          own.empty() ? spec_.ropes[i].inv_freq : own,
+          segment.position + r - segment.first_row,
+          spec_.ropes[i].attention_factor,
+          cos,
+          cos + rotation_half_);
+    }
+  }
+}
+
+void StepRun::layer(Member& me, size_t index, Delta& delta) const {
+  const NativeLayer& layer = weights_.layers[index];
+  const bool last = index + 1 == weights_.layers.size();
+  const int64_t hidden = spec_.hidden_size;
+
+  PreparedRows rows = enter(me, delta, layer.input_norm, layer.qkv);
+  multiply(me, layer.qkv, rows, qkv_, qkv_width_);
+  me.team.sync();
+  attend(me, index);
+  if (last && step_.plan_.logit_rows.empty()) {
+    share(me, 0);
+    return;
+  }
+  me.team.sync();
+  if (last && !alone_ && static_cast<int64_t>(step_.plan_.logit_rows.size()) < me.m) {
+    keep_logit_rows(me);
+  }
+  rows = attended(me, index);
+  multiply(me, layer.o, rows, output_, hidden);
+  me.team.sync();
+
+  delta = {true, &layer.o.bias, &layer.attention_out_norm};
+  rows = enter(me, delta, layer.mlp_norm, layer.gate_up);
+  multiply(me, layer.gate_up, rows, gate_up_, 2 * static_cast<int64_t>(spec_.intermediate_size));
+  me.team.sync();
+  rows = activation(me, layer);
+  multiply(me, layer.down, rows, output_, hidden);
+  me.team.sync();
+  delta = {true, &layer.down.bias, &layer.mlp_out_norm};
+}
+
+void StepRun::add_delta(Member& me, const Delta& delta, int64_t row) const {
+  const int64_t hidden = spec_.hidden_size;
+  float* x = me.at.x + row * hidden;
+  const float* y = output_ + row * hidden;
+  if (!delta.bias->empty() || !delta.norm->empty()) {
+    // In h, which is this member's: other members may be reading the output.
+    float* h = me.at.h + row * hidden;
+    std::memcpy(h, y, static_cast<size_t>(hidden) * sizeof(float));
+    if (!delta.bias->empty()) {
+      ops_.add(h, delta.bias->data(), hidden);
+    }
+    if (!delta.norm->empty()) {
+      ops_.rms_norm(h, delta.norm->data(), spec_.norm_eps, hidden, h);
+    }
+    y = h;
+  }
+  ops_.add(x, y, hidden);
+}
+
+// x += delta, then its norm in the forms that the linear wants.
+PreparedRows StepRun::enter(
+    Member& me,
+    const Delta& delta,
+    const std::vector<float>& norm,
+    const NativeLinear& linear) const {
+  const int64_t hidden = spec_.hidden_size;
+  PreparedRows rows = forms(linear, me.m, me.at.prepared);
+  for (int64_t first = me.first; first < me.last; first += kTileRows) {
+    const int64_t last = std::min(me.last, first + kTileRows);
+    for (int64_t r = first; r < last; ++r) {
+      if (delta.any) {
+        add_delta(me, delta, r);
+      }
+      ops_.rms_norm(
+          me.at.x + r * hidden, norm.data(), spec_.norm_eps, hidden, me.at.h + r * hidden);
+    }
+    for (int i = 0; i < rows.count; ++i) {
+      kernels::prepare(rows.rows[i], me.at.h, hidden, first, last);
+    }
+  }
+  sync_rows(me);
+  return rows;
+}
+
+void StepRun::multiply(
+    Member& me, const NativeLinear& linear, const PreparedRows& rows, float* y, int64_t ldy) const {
+  for (const kernels::PackedMatrix& part : linear.parts) {
+    const RowKind kind = kernels::row_kind(part, me.m);
+    kernels::matmul(me.team, part, rows.of(kind), y, ldy, kernels::Store::set);
+    me.team.restart();
+    y += part.rows();
+  }
+}
+
+// out[0, last - first): act(gate) * up of columns [first, last) of a row. out may be where gate is.
+void StepRun::activate(
+    const NativeLayer& layer, int64_t row, int64_t first, int64_t last, float* out) const {
+  constexpr int64_t kPiece = 256;
+  const int64_t inner = spec_.intermediate_size;
+  const auto act = spec_.activation == Activation::silu        ? ops_.silu_mul
+                   : spec_.activation == Activation::gelu_tanh ? ops_.gelu_tanh_mul
+                                                               : ops_.gelu_mul;
+  const float* bias = layer.gate_up.bias.empty() ? nullptr : layer.gate_up.bias.data();
+  for (int64_t c = first; c < last; c += kPiece) {
+    const int64_t n = std::min(kPiece, last - c);
+    const float* gate = gate_up_ + row * 2 * inner + c;
+    const float* up = gate + inner;
+    float biased[2][kPiece];
+    if (bias) {
+      std::copy_n(gate, n, biased[0]);
+      std::copy_n(up, n, biased[1]);
+      ops_.add(biased[0], bias + c, n);
+      ops_.add(biased[1], bias + inner + c, n);
+      gate = biased[0];
+      up = biased[1];
+    }
+    act(gate, up, n, out + (c - first));
+  }
+}
+
+PreparedRows StepRun::activation(Member& me, const NativeLayer& layer) const {
+  const int64_t inner = spec_.intermediate_size;
+  PreparedRows rows = forms(layer.down, me.m, me.at.prepared);
+  const auto prepare = [&](const float* x, int64_t first, int64_t last) {
+    for (int i = 0; i < rows.count; ++i) {
+      kernels::prepare(rows.rows[i], x, me.at.activated_stride, first, last);
+    }
+  };
+  if (alone_ && inner > kManyColumns && me.team.size() > 1) {
+    float* together = regions_.front().activated;
+    const int64_t units = (inner + kTileRows - 1) / kTileRows;
+    const int64_t first = units * me.team.rank() / me.team.size() * kTileRows;
+    const int64_t last = std::min(inner, units * (me.team.rank() + 1) / me.team.size() * kTileRows);
+    activate(layer, 0, first, last, together + first);
+    me.team.sync();
+    prepare(together, 0, 1);
+    return rows;
+  }
+  for (int64_t first = me.first; first < me.last; first += kTileRows) {
+    const int64_t last = std::min(me.last, first + kTileRows);
+    for (int64_t r = first; r < last; ++r) {
+      activate(layer, r, 0, inner, me.at.activated + r * me.at.activated_stride);
+    }
+    prepare(me.at.activated, first, last);
+  }
+  sync_rows(me);
+  return rows;
+}
+
+// From here on only rows whose logits are wanted go on: moves what is still needed of them
+// together.
+void StepRun::keep_logit_rows(Member& me) const {
+  const std::vector<int>& wanted = step_.plan_.logit_rows;
+  // Everybody's rows are complete and nobody needs x or the attention's output any more: but the
+  // partial results of single rows are merged by their old number, so merge first.
+  share(me, static_cast<int64_t>(wanted.size()));
+  for (int64_t i = me.first; i < me.last; ++i) {
+    const int64_t row = wanted[static_cast<size_t>(i)];
+    merge_row(me, weights_.layers.size() - 1, row);
+    std::copy_n(
+        me.at.x + row * spec_.hidden_size, spec_.hidden_size, kept_x_ + i * spec_.hidden_size);
+    std::copy_n(
+        me.at.attended + row * attended_width_,
+        attended_width_,
+        kept_attended_ + i * attended_width_);
+  }
+  me.at.x = kept_x_;
+  me.at.attended = kept_attended_;
+  me.kept = true;
+}
+
+void StepRun::head(Member& me, const Delta& delta) const {
+  const int64_t hidden = spec_.hidden_size;
+  const int64_t vocab = spec_.vocab_size;
+  const Rows rows{kernels::row_kind(weights_.head(), me.m), me.m, hidden, me.at.prepared};
+  for (int64_t first = me.first; first < me.last; first += kTileRows) {
+    const int64_t last = std::min(me.last, first + kTileRows);
+    for (int64_t r = first; r < last; ++r) {
+      add_delta(me, delta, r);
+      ops_.rms_norm(
+          me.at.x + r * hidden,
+          weights_.final_norm.data(),
+          spec_.norm_eps,
+          hidden,
+          me.at.h + r * hidden);
+    }
+    kernels::prepare(rows, me.at.h, hidden, first, last);
+  }
+  sync_rows(me);
+  kernels::matmul(me.team, weights_.head(), rows, logits_, vocab, kernels::Store::set);
+  if (spec_.final_softcap > 0.0f) {
+    me.team.sync();
+    const int64_t first = vocab * me.team.rank() / me.team.size();
+    const int64_t last = vocab * (me.team.rank() + 1) / me.team.size();
+    for (int64_t r = 0; r < me.m; ++r) {
+      ops_.softcap(logits_ + r * vocab + first, spec_.final_softcap, last - first);
+    }
+  }
+}
+
+}  // namespace quince
