@@ -338,12 +338,12 @@ PackedFormat PackedMatrix::packed_format(const PackSource& source) {
   return plan_of(source).format;
 }
 
-PackedMatrix PackedMatrix::pack(const PackSource& source, ThreadPool& pool) {
-  return std::move(*pack_stacked({&source, 1}, pool));
+PackedMatrix PackedMatrix::pack(const PackSource& source, ThreadPool& pool, PackArena* arena) {
+  return std::move(*pack_stacked({&source, 1}, pool, arena));
 }
 
 std::optional<PackedMatrix> PackedMatrix::pack_stacked(
-    std::span<const PackSource> sources, ThreadPool& pool) {
+    std::span<const PackSource> sources, ThreadPool& pool, PackArena* arena) {
   if (sources.empty()) {
     return std::nullopt;
   }
@@ -367,7 +367,9 @@ std::optional<PackedMatrix> PackedMatrix::pack_stacked(
   layout.zero = plan.zero;
   place(layout);
   if (layout.blocks > 0 && layout.block_bytes > 0) {
-    layout.memory = PackedMemory(static_cast<size_t>(layout.blocks) * layout.block_bytes);
+    PackArena own;
+    layout.memory =
+        (arena ? *arena : own).allocate(static_cast<size_t>(layout.blocks) * layout.block_bytes);
     pack_all(plan, rows, layout, pool);
   }
   return matrix;

@@ -39,17 +39,21 @@ struct PackSource {
   int group = 0;  // MLX triple only
 };
 
+class PackArena;  // kernels/packed_memory.h
+
 class PackedMatrix {
  public:
   // Formats without a native layout (IQ*, TQ*, MXFP4, F64, integers, F8) are held as 8-bit g32 or
   // 16-bit floats, whichever is exact enough; packed_format() tells beforehand what it will be.
-  static PackedMatrix pack(const PackSource& source, ThreadPool& pool);
+  // arena: where the bytes lie; all matrices of a model should share one (see packed_memory.h; a
+  // third of the decoding speed hangs on it). Null: one of its own. Needed during the call only.
+  static PackedMatrix pack(const PackSource& source, ThreadPool& pool, PackArena* arena = nullptr);
   static PackedFormat packed_format(const PackSource& source);
 
   // Rows of a and b (same columns and format) stacked: one matrix for q, k, v or gate and up.
   // Returns nothing when formats differ.
   static std::optional<PackedMatrix> pack_stacked(
-      std::span<const PackSource> sources, ThreadPool& pool);
+      std::span<const PackSource> sources, ThreadPool& pool, PackArena* arena = nullptr);
 
   PackedMatrix(PackedMatrix&&) noexcept;
   PackedMatrix& operator=(PackedMatrix&&) noexcept;
