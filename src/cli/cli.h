@@ -1,9 +1,9 @@
-// The command line: one subcommand, one file. Prints errors and decides the exit status (2: the user
-// can mend it, 1: our fault, 130: interrupted).
+// The command line: one subcommand, one file. Prints errors and decides the exit status (2: the
+// user can mend it, 1: our fault, 130: interrupted, 141: nobody reads our output any more).
 #pragma once
 
 namespace quince::cli {
 
 int main(int argc, char** argv);
 
-} // namespace quince::cli
+}  // namespace quince::cli

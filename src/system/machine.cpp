@@ -8,7 +8,8 @@
 #include <fstream>
 #include <string_view>
 #include <thread>
-#include <vector>
+
+#include "base/cpu_topology.h"
 
 #if defined(__APPLE__)
 #include <sys/sysctl.h>
@@ -44,7 +45,6 @@ void describe_cpu(Machine& machine) {
     machine.cpu = brand;
   }
   machine.cores = sysctl_number<int>("hw.logicalcpu", machine.cores);
-  machine.performance_cores = sysctl_number<int>("hw.perflevel0.logicalcpu", machine.cores);
   machine.last_level_cache = static_cast<uint64_t>(sysctl_number<int64_t>(
       "hw.perflevel0.l2cachesize", sysctl_number<int64_t>("hw.l2cachesize", 0)));
 }
@@ -82,31 +82,6 @@ uint64_t largest_cache() {
   return largest;
 }
 
-// Where cores differ (ARM big.LITTLE, Intel hybrid) the kernel gives each a capacity or a top
-// frequency; the fast ones are those within a tenth of the best.
-int fast_cores(int cores) {
-  uint64_t best = 0;
-  std::vector<uint64_t> speed;
-  int count = static_cast<int>(std::thread::hardware_concurrency());
-  for (int i = 0; i < count; i++) {
-    std::string base = "/sys/devices/system/cpu/cpu" + std::to_string(i);
-    uint64_t value = 0;
-    std::ifstream capacity(base + "/cpu_capacity");
-    if (!(capacity >> value)) {
-      std::ifstream frequency(base + "/cpufreq/cpuinfo_max_freq");
-      frequency >> value;
-    }
-    speed.push_back(value);
-    best = std::max(best, value);
-  }
-  if (best == 0) {
-    return cores;
-  }
-  auto fast = std::count_if(
-      speed.begin(), speed.end(), [&](uint64_t value) { return value * 10 >= best * 9; });
-  return std::clamp(static_cast<int>(fast), 1, cores);
-}
-
 void describe_cpu(Machine& machine) {
   machine.cpu = cpu_name();
 #if defined(__linux__)
@@ -115,7 +90,6 @@ void describe_cpu(Machine& machine) {
     machine.cores = std::max(1, CPU_COUNT(&allowed));
   }
 #endif
-  machine.performance_cores = fast_cores(machine.cores);
   machine.last_level_cache = largest_cache();
 }
 
@@ -127,9 +101,9 @@ Machine machine() {
   Machine machine;
   machine.cpu = "unknown CPU";
   machine.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  machine.performance_cores = machine.cores;
   machine.system = system_name();
   describe_cpu(machine);
+  machine.performance_cores = std::min(usable_performance_cores(), machine.cores);
   return machine;
 }
 

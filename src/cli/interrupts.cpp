@@ -1,0 +1,85 @@
+#include "cli/interrupts.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+namespace quince::cli {
+
+namespace {
+
+constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
+constexpr int kPatience = 3;  // presses until the program ends without asking anybody
+constexpr char kStop = 0;     // written by the destructor
+
+// A signal handler can reach nothing but statics. Both are set by the one living InterruptScope.
+std::atomic<int> handler_pipe = -1;
+std::atomic<int> presses = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
+
+extern "C" void quince_on_signal(int signal) {
+  int saved = errno;
+  if (presses.fetch_add(1) + 1 >= kPatience) {
+    _exit(128 + signal);
+  }
+  char byte = static_cast<char>(signal);
+  [[maybe_unused]] ssize_t written = write(handler_pipe, &byte, 1);
+  errno = saved;
+}
+
+void set_handlers(void (*handler)(int)) {
+  struct sigaction action{};
+  action.sa_handler = handler;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  for (int signal : kSignals) {
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+}  // namespace
+
+InterruptScope::InterruptScope(std::function<void()> action) : action_(std::move(action)) {
+  int ends[2];
+  if (pipe(ends) != 0) {
+    throw std::runtime_error("cannot make a pipe");
+  }
+  read_end_ = ends[0];
+  write_end_ = ends[1];
+  fcntl(read_end_, F_SETFD, FD_CLOEXEC);
+  fcntl(write_end_, F_SETFD, FD_CLOEXEC);
+  presses = 0;
+  handler_pipe = write_end_;
+  watcher_ = std::thread([this] { watch(); });
+  set_handlers(quince_on_signal);
+}
+
+InterruptScope::~InterruptScope() {
+  set_handlers(SIG_DFL);
+  [[maybe_unused]] ssize_t written = write(write_end_, &kStop, 1);
+  watcher_.join();
+  handler_pipe = -1;
+  close(read_end_);
+  close(write_end_);
+}
+
+void InterruptScope::watch() {
+  char byte = 0;
+  while (true) {
+    ssize_t count = read(read_end_, &byte, 1);
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    if (count <= 0 || byte == kStop) {
+      return;
+    }
+    if (signal_.exchange(byte) == 0 && action_) {
+      action_();
+    }
+  }
+}
+
+}  // namespace quince::cli

@@ -1,0 +1,53 @@
+#include "cli/loaded_model.h"
+
+#include <chrono>
+#include <future>
+
+#include "base/error.h"
+#include "cli/progress.h"
+
+namespace quince::cli {
+
+LoadedModel load(const LoadRequest& request) {
+  auto start = std::chrono::steady_clock::now();
+  Compute compute = plan_compute(request.compute);
+  ModelFiles files = open_model(request.model);
+  boost::json::object generation_config = files.generation_config;
+  std::vector<std::string> notes = files.notes;
+
+  // Reading a vocabulary of 260,000 tokens takes as long as packing a small model's weights.
+  std::future<TextSide> text = std::async(
+      std::launch::async,
+      [source = std::move(files.tokenizer),
+       templates = std::move(files.chat_templates),
+       &request]() mutable {
+        return make_text_side(std::move(source), templates, request.model, request.text);
+      });
+  files.tokenizer = {};
+  files.chat_templates.clear();
+
+  ProgressBar bar("loading", request.quiet);
+  compute.load.progress = [&bar](double fraction) { bar.update(fraction); };
+  auto engine = std::make_unique<Engine>(
+      [&] {
+        use_device(compute.device);
+        return load_model(std::move(files), compute.load);
+      },
+      request.engine);
+  bar.clear();
+  // The two halves must fit: ids beyond the output head would be refused one by one later.
+  LoadedModel loaded{
+      request.model,
+      text.get(),
+      std::move(generation_config),
+      std::move(engine),
+      std::move(notes),
+      0};
+  const ModelInfo& info = loaded.engine->info();
+  loaded.notes.insert(loaded.notes.end(), info.notes.begin(), info.notes.end());
+  loaded.load_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return loaded;
+}
+
+}  // namespace quince::cli

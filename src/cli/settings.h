@@ -1,0 +1,45 @@
+// How an answer is generated, as the user sets it: the same names serve as flags of `quince run`
+// and in the chat's /set. Values a user does not give come from the model's generation_config.json,
+// and after that from SamplingParams.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/json.hpp>
+
+#include "engine/sampling_params.h"
+
+namespace quince::cli {
+
+struct GenerationSettings {
+  SamplingParams sampling;
+  std::vector<std::string> stops;  // texts that end the answer; not part of it
+};
+
+struct Setting {
+  std::string_view name;   // "temp"
+  std::string_view flags;  // "--temp,--temperature"
+  std::string_view label;  // "T"
+  std::string_view help;
+  // flag is what errors call it. Throws UserError.
+  void (*set)(GenerationSettings& settings, std::string_view flag, const std::string& value);
+  std::string (*show)(const GenerationSettings& settings);
+};
+
+std::span<const Setting> generation_settings();
+
+// By name or by any flag spelling, with or without dashes; "_" is as good as "-". Null when
+// unknown.
+const Setting* find_setting(std::string_view name);
+
+// Takes over temperature, top_k, top_p, min_p, repetition_penalty and do_sample (false: greedy).
+// Values of a wrong type or out of range are left out and returned as lines to show.
+std::vector<std::string> apply_generation_config(
+    const boost::json::object& config, SamplingParams& sampling);
+
+}  // namespace quince::cli
