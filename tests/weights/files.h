@@ -1,6 +1,7 @@
 // Things that the weight tests make files with.
 #pragma once
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -136,10 +137,7 @@ class GgufBytes {
 
   // dims: innermost first, as in the file.
   GgufBytes& tensor_info(
-      std::string_view name,
-      const std::vector<uint64_t>& dims,
-      uint32_t type,
-      uint64_t offset) {
+      std::string_view name, const std::vector<uint64_t>& dims, uint32_t type, uint64_t offset) {
     infos_ += string(name) + raw(static_cast<uint32_t>(dims.size()));
     for (const uint64_t dim : dims) {
       infos_ += raw(dim);
@@ -160,9 +158,7 @@ class GgufBytes {
     return *this;
   }
   GgufBytes& tensor_f32(
-      std::string_view name,
-      const std::vector<uint64_t>& dims,
-      float value = 0.0f) {
+      std::string_view name, const std::vector<uint64_t>& dims, float value = 0.0f) {
     uint64_t count = 1;
     for (const uint64_t dim : dims) {
       count *= dim;
@@ -223,4 +219,4 @@ inline std::string user_error(const std::function<void()>& body) {
   return "";
 }
 
-} // namespace quince::test
+}  // namespace quince::test

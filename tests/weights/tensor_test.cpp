@@ -36,10 +36,10 @@ double by_definition(uint32_t bits, int exponent_bits, int mantissa_bits, int bi
   const uint32_t exponent = (bits >> mantissa_bits) & ((1u << exponent_bits) - 1);
   const bool negative = (bits >> (mantissa_bits + exponent_bits)) & 1;
   const double value = exponent == 0
-      ? std::ldexp(static_cast<double>(mantissa), 1 - bias - mantissa_bits)
-      : std::ldexp(
-            static_cast<double>(mantissa + (1u << mantissa_bits)),
-            static_cast<int>(exponent) - bias - mantissa_bits);
+                           ? std::ldexp(static_cast<double>(mantissa), 1 - bias - mantissa_bits)
+                           : std::ldexp(
+                                 static_cast<double>(mantissa + (1u << mantissa_bits)),
+                                 static_cast<int>(exponent) - bias - mantissa_bits);
   return negative ? -value : value;
 }
 
@@ -97,8 +97,8 @@ TEST_P(BlockGolden, DecodesAsTheReference) {
   const int64_t blocks = bytes->size() / t.bytes;
   ASSERT_EQ(bytes->size() % t.bytes, 0);
   ASSERT_EQ(values->size(), blocks * t.block);
-  const TensorView tensor = make_tensor(
-      name, GetParam(), {blocks, t.block}, {bytes->bytes.begin(), bytes->bytes.end()});
+  const TensorView tensor =
+      make_tensor(name, GetParam(), {blocks, t.block}, {bytes->bytes.begin(), bytes->bytes.end()});
   std::vector<float> got(static_cast<size_t>(values->size()), -1.0f);
   decode_rows(tensor, 0, blocks, got.data());
   EXPECT_EQ(std::memcmp(got.data(), values->bytes.data(), got.size() * sizeof(float)), 0);
@@ -120,15 +120,14 @@ std::vector<TensorType> block_types() {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    All,
-    BlockGolden,
-    ::testing::ValuesIn(block_types()),
-    [](const auto& param) { return std::string(quince::info(param.param).name); });
+    All, BlockGolden, ::testing::ValuesIn(block_types()), [](const auto& param) {
+      return std::string(quince::info(param.param).name);
+    });
 
 // GGUF-05: the block of the report, with scale 0.5 and minimum -1.
 TEST(DecodeRows, Q4_1BlockOfTheReport) {
-  const TensorView tensor =
-      make_tensor("t", TensorType::q4_1, {32}, from_hex("003800bcf0e1d2c3b4a5968778695a4b3c2d1e0f"));
+  const TensorView tensor = make_tensor(
+      "t", TensorType::q4_1, {32}, from_hex("003800bcf0e1d2c3b4a5968778695a4b3c2d1e0f"));
   std::vector<float> got(32);
   decode_rows(tensor, 0, 1, got.data());
   for (int i = 0; i < 16; ++i) {
@@ -213,5 +212,5 @@ TEST(TensorBytes, CountsAndRefusesOverflow) {
   EXPECT_FALSE(bytes(TensorType::f32, {0, int64_t{1} << 32, int64_t{1} << 32}));
 }
 
-} // namespace
-} // namespace quince
+}  // namespace
+}  // namespace quince
