@@ -82,7 +82,8 @@ TEST(GgufTokenizer, DecodesWhatItEncodes) {
     GTEST_SKIP() << "QUINCE_TEST_MODELS is not set";
   }
   const std::string text =
-      "Hello, wörld! 漢字かな交じり文 한국어 \u0e44\u0e17\u0e22 עברית हिन्दी 👩‍👩‍👧 "
+      "Hello, wörld! 漢字かな交じり文 한국어 \u0e44\u0e17\u0e22 עברית हिन्दी "
+      "👩‍👩‍👧 "
       "🇺🇳 "
       "<|im_end|> <s>\n\n\t"
       "  int main() { return 0x7f; }\r\n1234567890 ½ ﬁ \x01\x7f e\u0301";
