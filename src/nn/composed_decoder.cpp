@@ -22,6 +22,14 @@ mx::array to_periods(const std::vector<float>& inv_freq) {
   return mx::array(periods.begin(), {static_cast<int>(periods.size())}, mx::float32);
 }
 
+// MLX's quantized matmul on CPU sums in the type of its operands, which costs far more than 16-bit
+// activations do (its GPU kernels sum in f32).
+mx::Dtype default_type(const MatrixSource& embedding) {
+  const bool quantized = embedding.layout || info(embedding.weight.type).block > 1;
+  return quantized && mx::default_device() == mx::Device::cpu ? mx::float32
+                                                              : natural_type(embedding);
+}
+
 bool consecutive(const std::vector<int>& rows) {
   return rows.empty() || rows.back() - rows.front() + 1 == static_cast<int>(rows.size());
 }
@@ -93,11 +101,16 @@ ComposedDecoder::ComposedDecoder(
       options.progress(share);
     }
   };
+  const auto note = [&](const MatrixSource& source, const MatrixWeight& held) {
+    if (!options.dequantize) {
+      notes_.add(source, held);
+    }
+  };
   const MatrixSource embedding =
       take_matrix(weights, "model.embed_tokens", spec.vocab_size, spec.hidden_size);
-  type_ = options.dtype.value_or(natural_type(embedding));
+  type_ = options.dtype.value_or(default_type(embedding));
   tables_.push_back(MatrixWeight::load(embedding, type_, options));
-  notes_.add(embedding, tables_.back());
+  note(embedding, tables_.back());
   bytes_ += tables_.back().bytes();
   const double parts = static_cast<double>(spec.layers.size()) + 2.0;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
@@ -109,7 +122,7 @@ ComposedDecoder::ComposedDecoder(
   if (!spec.tied_embeddings) {
     const MatrixSource head = take_matrix(weights, "lm_head", spec.vocab_size, spec.hidden_size);
     tables_.push_back(MatrixWeight::load(head, type_, options));
-    notes_.add(head, tables_.back());
+    note(head, tables_.back());
     bytes_ += tables_.back().bytes();
   }
   for (const RopeSpec& rope : spec.ropes) {
@@ -133,7 +146,9 @@ ComposedDecoder::Linear ComposedDecoder::load_linear(
     const LoadOptions& options) {
   const MatrixSource source = take_matrix(weights, path, rows, columns);
   Linear linear{MatrixWeight::load(source, type_, options), std::nullopt};
-  notes_.add(source, linear.weight);
+  if (!options.dequantize) {
+    notes_.add(source, linear.weight);
+  }
   bytes_ += linear.weight.bytes();
   if (bias) {
     linear.bias = load_dense(weights.take(path + ".bias", {rows}), type_, options);

@@ -19,7 +19,7 @@ struct LoadOptions {
   KernelSet kernels = KernelSet::native;
   std::shared_ptr<ThreadPool> pool;  // loading and native kernels; required
   // KernelSet::mlx only: type of activations and dense weights. Absent: the checkpoint's own (bf16,
-  // f16 or f32), as mlx-lm does.
+  // f16 or f32), as mlx-lm does; on CPU, f32 for quantized checkpoints.
   std::optional<mlx::core::Dtype> dtype;
   // KernelSet::mlx only: turn quantized weights into dense ones of dtype at load (test oracle).
   bool dequantize = false;

@@ -30,6 +30,7 @@ const char* const kGoldens[] = {
     "qwen2",
     "qwen2_window",
     "qwen3",
+    "qwen3_bias",
     "gemma3"};
 
 std::vector<Case> all_cases() {

@@ -99,6 +99,38 @@ struct Golden {
   }
 };
 
+// The same model in MLX's layout: every matrix whose width allows it as codes, scales and biases.
+inline ModelFiles quantized_files(const Golden& golden, int bits, int group) {
+  namespace mx = mlx::core;
+  ModelFiles files = golden.files();
+  std::vector<TensorView> tensors;
+  for (const TensorView& dense : files.tensors) {
+    if (dense.shape.size() != 2 || dense.columns() % group != 0) {
+      tensors.push_back(dense);
+      continue;
+    }
+    const mx::Shape shape{static_cast<int>(dense.rows()), static_cast<int>(dense.columns())};
+    auto parts = mx::quantize(
+        mx::array(reinterpret_cast<const float*>(dense.bytes.data()), shape, mx::float32),
+        group,
+        bits);
+    mx::eval(parts);
+    const std::string path = dense.name.substr(0, dense.name.size() - std::strlen(".weight"));
+    const char* const names[] = {".weight", ".scales", ".biases"};
+    for (size_t i = 0; i < 3; ++i) {
+      const auto* data = parts[i].data<std::byte>();
+      tensors.push_back(make_tensor(
+          path + names[i],
+          i == 0 ? TensorType::u32 : TensorType::f32,
+          {parts[i].shape(0), parts[i].shape(1)},
+          {data, data + parts[i].nbytes()}));
+    }
+  }
+  files.tensors = std::move(tensors);
+  files.config["quantization"] = {{"group_size", group}, {"bits", bits}};
+  return files;
+}
+
 inline std::filesystem::path golden_folder() {
   return std::filesystem::path(QUINCE_TEST_DATA) / "models" / "golden";
 }

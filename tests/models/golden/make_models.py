@@ -142,7 +142,8 @@ CONFIGS = {
     "qwen2_window": small(
         "qwen2", use_sliding_window=True, sliding_window=7, max_window_layers=1
     ),
-    "qwen3": small("qwen3", head_dim=24, rope_theta=1000000.0, attention_bias=True),
+    "qwen3": small("qwen3", head_dim=24, rope_theta=1000000.0),
+    "qwen3_bias": small("qwen3", head_dim=24, attention_bias=True, tie_word_embeddings=True),
     "gemma3": small(
         "gemma3_text",
         num_hidden_layers=4,
