@@ -1,4 +1,5 @@
-# Every outside library, in one place. MLX lies in .deps/mlx, put there by scripts/setup.
+# Every outside library, in one place.
+include(Mlx)
 if(CMAKE_CROSSCOMPILING)
   include(cross/Dependencies)
   return()
@@ -16,10 +17,9 @@ set_target_properties(Edit::edit PROPERTIES
   INTERFACE_LINK_LIBRARIES ${EDIT_LIBRARY})
 
 # .deps/boost is there only where the system's Boost is too old. Linked statically: two small libraries.
-list(PREPEND CMAKE_PREFIX_PATH ${CMAKE_SOURCE_DIR}/.deps/mlx ${CMAKE_SOURCE_DIR}/.deps/boost)
+list(PREPEND CMAKE_PREFIX_PATH ${CMAKE_SOURCE_DIR}/.deps/boost)
 set(Boost_USE_STATIC_LIBS ON)
 find_package(Boost 1.81 REQUIRED COMPONENTS json url)
-find_package(MLX 0.32.4 CONFIG REQUIRED)
 
 # The Rust library of tokenizers, templates and grammars, behind one C header.
 find_program(CARGO cargo HINTS $ENV{HOME}/.cargo/bin REQUIRED)

@@ -11,7 +11,7 @@ set(system_libraries
 
 install(TARGETS quince
   RUNTIME_DEPENDENCIES
-    DIRECTORIES ${MLX_LIBRARY_DIRS} ${CMAKE_SOURCE_DIR}/.deps/mlx_cpu.libs
+    DIRECTORIES ${QUINCE_MLX_DIR}/lib ${QUINCE_MLX_DIR}/../mlx_cpu.libs
     PRE_EXCLUDE_REGEXES ${system_libraries}
   RUNTIME DESTINATION bin
   LIBRARY DESTINATION lib/quince
@@ -19,7 +19,7 @@ install(TARGETS quince
 if(APPLE)
   set_target_properties(quince PROPERTIES INSTALL_RPATH "@executable_path/../lib/quince")
   # The Metal kernels; libmlx looks for them beside itself.
-  install(FILES ${MLX_LIBRARY_DIRS}/mlx.metallib DESTINATION lib/quince)
+  install(FILES ${QUINCE_MLX_DIR}/lib/mlx.metallib DESTINATION lib/quince)
 else()
   set_target_properties(quince PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/quince")
   # An old-style RPATH also serves the libraries that libmlx needs in turn.

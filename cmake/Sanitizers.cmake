@@ -21,3 +21,6 @@ set(QUINCE_SANITIZER_ENVIRONMENT
   "LSAN_OPTIONS=suppressions=${suppressions}/leak.txt:print_suppressions=0"
   "UBSAN_OPTIONS=print_stacktrace=1"
   "TSAN_OPTIONS=suppressions=${suppressions}/thread.txt:halt_on_error=1:second_deadlock_stack=1")
+if(QUINCE_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)  # coverage for fuzz/
+endif()

@@ -43,11 +43,6 @@ add_library(cross_boost_json STATIC ${CMAKE_CURRENT_LIST_DIR}/boost_json.cpp)
 target_link_libraries(cross_boost_json PUBLIC Boost::headers)
 add_library(Boost::json ALIAS cross_boost_json)
 
-add_library(mlx SHARED IMPORTED GLOBAL)
-set_target_properties(mlx PROPERTIES
-  IMPORTED_LOCATION ${QUINCE_MLX_DIR}/lib/libmlx${CMAKE_SHARED_LIBRARY_SUFFIX}
-  INTERFACE_INCLUDE_DIRECTORIES ${QUINCE_MLX_DIR}/include)
-
 add_library(quince_bridge INTERFACE)
 target_include_directories(quince_bridge INTERFACE ${CMAKE_SOURCE_DIR}/bridge/include)
 if(APPLE)
