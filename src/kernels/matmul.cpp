@@ -25,8 +25,9 @@ const MatmulKernels* matmul_kernels(CpuPath path) {
       return &kScalarMatmul;
 #if defined(__x86_64__)
     case CpuPath::avx512:
-    case CpuPath::amx:
       return &kAvx512Matmul;
+    case CpuPath::amx:
+      return &kAmxMatmul;
 #endif
     default:
       return nullptr;
@@ -43,7 +44,8 @@ size_t prepared_bytes(RowKind kind, int64_t m, int64_t k) {
     case RowKind::f32:
       return static_cast<size_t>(m * f32_stride(k)) * sizeof(float);
     case RowKind::int8:
-      return static_cast<size_t>(m * (k / kChunk)) * sizeof(Int8Chunk);
+      // Kernels read floats of a whole tile of rows, so up to 15 behind the last.
+      return static_cast<size_t>(m * (k / kChunk)) * kInt8ChunkBytes + kVector;
     case RowKind::bf16:
       return tiles * kTileBytes;
     case RowKind::bf16_pair:
@@ -67,8 +69,10 @@ void matmul_with(
   const PackedMatrix::Layout& layout = w.layout();
   MatmulPart part{&layout, &x, y, ldy, store, 0, 0, 0, x.m};
   const int64_t size = team.size();
-  part.first_block = layout.blocks * team.rank() / size;
-  part.last_block = layout.blocks * (team.rank() + 1) / size;
+  const int64_t step = 2;  // blocks; kernels like pairs
+  const int64_t steps = (layout.blocks + step - 1) / step;
+  part.first_block = std::min(layout.blocks, steps * team.rank() / size * step);
+  part.last_block = std::min(layout.blocks, steps * (team.rank() + 1) / size * step);
   if (part.first_block < part.last_block && x.m > 0) {
     kernels.multiply(part);
   }

@@ -29,7 +29,8 @@ RowKind row_kind(const PackedMatrix& w, int64_t m);
 size_t prepared_bytes(RowKind kind, int64_t m, int64_t k);
 
 // Prepares activation rows [first, last) of x (row stride ldx floats). Different ranges may be
-// prepared by different threads at once.
+// prepared by different threads at once. A row that exists for a moment only can be prepared from a
+// buffer of its own: prepare(rows, buffer, 0, i, i + 1).
 void prepare(const Rows& rows, const float* x, int64_t ldx, int64_t first, int64_t last);
 
 enum class Store : uint8_t { set, add };

@@ -40,7 +40,7 @@ void multiply_block(const MatmulPart& p, int64_t block, int64_t row) {
   const PackedMatrix::Layout& w = *p.w;
   const std::byte* data = w.block(block);
   const int64_t chunks = w.chunks();
-  const auto* x = reinterpret_cast<const Int8Chunk*>(p.x->data) + row * chunks;
+  const Int8Rows x = int8_rows(*p.x);
   __m512 acc[kRows];
   for (int i = 0; i < kRows; ++i) {
     acc[i] = _mm512_setzero_ps();
@@ -56,27 +56,29 @@ void multiply_block(const MatmulPart& p, int64_t block, int64_t row) {
       }
       __m512i codes[kSteps];
       load_codes<kBits>(chunk, codes);
-      for (int i = 0; i < kRows; ++i) {
-        const Int8Chunk& q = x[i * chunks + first + c];
+      const int64_t at = (first + c) * x.m + row;
+      const int8_t* q = x.q + at * kChunk;
+      for (int i = 0; i < kRows; ++i, q += kChunk) {
         if constexpr (kGroup == 16) {
           const float* scale = window.scale + c * 2 * kBlockRows;
           const float* bias = window.bias + c * 2 * kBlockRows;
-          acc[i] = add_group(acc[i], dot<0, 4>(codes, q.q), q.scale, scale, bias, q.half_sum[0]);
+          const float* sum = x.half_sum + at + (first + c) * x.m + i;
+          acc[i] = add_group(acc[i], dot<0, 4>(codes, q), x.scale[at + i], scale, bias, sum[0]);
           acc[i] = add_group(
               acc[i],
-              dot<4, 4>(codes, q.q),
-              q.scale,
+              dot<4, 4>(codes, q),
+              x.scale[at + i],
               scale + kBlockRows,
               bias + kBlockRows,
-              q.half_sum[1]);
+              sum[x.m]);
         } else {
           acc[i] = add_group(
               acc[i],
-              dot<0, 8>(codes, q.q),
-              q.scale,
+              dot<0, 8>(codes, q),
+              x.scale[at + i],
               window.scale + c * kBlockRows,
               window.bias + c * kBlockRows,
-              q.sum);
+              x.sum[at + i]);
         }
       }
     }

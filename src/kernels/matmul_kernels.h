@@ -10,18 +10,8 @@
 
 namespace quince::kernels {
 
-// 32 activations of one row: x is about scale * q. sum = scale * (q[0] + ... + q[31]), half_sum the
-// same for each 16. When one of the 32 is not finite, q is 0 and the floats are NaN.
-struct Int8Chunk {
-  int8_t q[kChunk];
-  float scale;
-  float sum;
-  float half_sum[2];
-};
-static_assert(sizeof(Int8Chunk) == 48);
-
 // Prepared rows, by kind:
-//   int8       [row][k / 32] Int8Chunk
+//   int8       see Int8Rows
 //   f32        [row][k rounded up to 32], zeros behind k
 //   bf16       tiles of 16 rows x 32 columns: [row / 16][k / 32][16][32], zeros behind k and behind
 //              the last row
@@ -35,6 +25,25 @@ inline int64_t column_tiles(int64_t k) {
 }
 inline int64_t f32_stride(int64_t k) {
   return column_tiles(k) * kTileColumns;
+}
+
+// Activations of kind int8, in chunks of 32 columns: x is about scale * q. All arrays run over the
+// rows of a chunk before they go on to the next chunk, so a tile of 16 rows is one piece of memory.
+// sum = scale * (q[0] + ... + q[31]), half_sum the same for each 16. When one of the 32 is not
+// finite, q is 0 and the floats are NaN.
+struct Int8Rows {
+  int8_t* q;        // [chunk][row][32]
+  float* scale;     // [chunk][row]
+  float* sum;       // [chunk][row]
+  float* half_sum;  // [chunk][half][row]
+  int64_t m;
+};
+inline constexpr size_t kInt8ChunkBytes = kChunk + 4 * sizeof(float);  // of one row
+
+inline Int8Rows int8_rows(const Rows& rows) {
+  const int64_t count = rows.m * (rows.k / kChunk);
+  auto* floats = reinterpret_cast<float*>(rows.data + count * kChunk);
+  return {reinterpret_cast<int8_t*>(rows.data), floats, floats + count, floats + 2 * count, rows.m};
 }
 
 // A part of one matmul: all of y[first_row .. last_row) x blocks [first_block .. last_block).

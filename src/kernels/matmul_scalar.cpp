@@ -47,7 +47,7 @@ void multiply_int8(const MatmulPart& p, int64_t block, int64_t row, int count) {
   const std::byte* data = w.block(block);
   const int halves = scales_per_chunk(w);
   const int steps = kSteps / halves;
-  const auto* x = reinterpret_cast<const Int8Chunk*>(p.x->data);
+  const Int8Rows x = int8_rows(*p.x);
   float acc[kRowsAtOnce][kBlockRows] = {};
   uint8_t codes[kSteps * kVector];
   float scale[2 * kBlockRows];
@@ -56,13 +56,14 @@ void multiply_int8(const MatmulPart& p, int64_t block, int64_t row, int count) {
     unpack_chunk(w.format.bits, data + static_cast<size_t>(chunk) * w.chunk_bytes(), codes);
     expand_scales(w, data, chunk, 1, true, scale, bias);
     for (int i = 0; i < count; ++i) {
-      const Int8Chunk& q = x[(row + i) * w.chunks() + chunk];
+      const int64_t at = chunk * x.m + row + i;
       for (int half = 0; half < halves; ++half) {
         int32_t dot[kBlockRows] = {};
-        dot_steps(codes + half * steps * kVector, q.q + half * kChunk / 2, steps, dot);
-        const float sum = halves == 1 ? q.sum : q.half_sum[half];
+        dot_steps(
+            codes + half * steps * kVector, x.q + at * kChunk + half * kChunk / 2, steps, dot);
+        const float sum = halves == 1 ? x.sum[at] : x.half_sum[(2 * chunk + half) * x.m + row + i];
         for (int r = 0; r < kBlockRows; ++r) {
-          acc[i][r] += static_cast<float>(dot[r]) * q.scale * scale[half * kBlockRows + r] +
+          acc[i][r] += static_cast<float>(dot[r]) * x.scale[at] * scale[half * kBlockRows + r] +
                        bias[half * kBlockRows + r] * sum;
         }
       }
@@ -118,33 +119,35 @@ void multiply_scalar(const MatmulPart& p) {
   }
 }
 
-Int8Chunk quantize(const float* x) {
+void quantize(const float* x, const Int8Rows& out, int64_t chunk, int64_t row) {
+  const int64_t at = chunk * out.m + row;
+  int8_t* q = out.q + at * kChunk;
+  float* half_sum = out.half_sum + 2 * chunk * out.m + row;
   // As integers, magnitudes order like floats, infinity and NaN above all.
   uint32_t largest = 0;
   for (int i = 0; i < kChunk; ++i) {
     largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
   }
-  Int8Chunk out{};
-  if (largest >= 0x7f800000u) {
-    out.scale = out.sum = out.half_sum[0] = out.half_sum[1] =
-        std::numeric_limits<float>::quiet_NaN();
-    return out;
-  }
   const float top = std::bit_cast<float>(largest);
   const float inverse = 127.0f / top;
-  if (!(inverse < std::numeric_limits<float>::infinity())) {
-    return out;  // all zero, or too small to be divided by
+  const bool finite = largest < 0x7f800000u;
+  if (!finite || !(inverse < std::numeric_limits<float>::infinity())) {
+    // Not finite; or all zero, or too small to be divided by.
+    std::memset(q, 0, kChunk);
+    const float value = finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+    out.scale[at] = out.sum[at] = half_sum[0] = half_sum[out.m] = value;
+    return;
   }
-  out.scale = top / 127.0f;
+  const float scale = top / 127.0f;
   int sums[2] = {};
   for (int i = 0; i < kChunk; ++i) {
-    out.q[i] = static_cast<int8_t>(std::nearbyint(x[i] * inverse));
-    sums[i / 16] += out.q[i];
+    q[i] = static_cast<int8_t>(std::nearbyint(x[i] * inverse));
+    sums[i / 16] += q[i];
   }
-  out.half_sum[0] = out.scale * static_cast<float>(sums[0]);
-  out.half_sum[1] = out.scale * static_cast<float>(sums[1]);
-  out.sum = out.scale * static_cast<float>(sums[0] + sums[1]);
-  return out;
+  out.scale[at] = scale;
+  out.sum[at] = scale * static_cast<float>(sums[0] + sums[1]);
+  half_sum[0] = scale * static_cast<float>(sums[0]);
+  half_sum[out.m] = scale * static_cast<float>(sums[1]);
 }
 
 }  // namespace
@@ -154,9 +157,9 @@ void prepare_scalar(const Rows& rows, const float* x, int64_t ldx, int64_t first
   for (int64_t row = first; row < last; ++row) {
     const float* in = x + row * ldx;
     if (rows.kind == RowKind::int8) {
-      auto* out = reinterpret_cast<Int8Chunk*>(rows.data) + row * (k / kChunk);
+      const Int8Rows out = int8_rows(rows);
       for (int64_t chunk = 0; chunk < k / kChunk; ++chunk) {
-        out[chunk] = quantize(in + chunk * kChunk);
+        quantize(in + chunk * kChunk, out, chunk, row);
       }
     } else {
       float* out = reinterpret_cast<float*>(rows.data) + row * f32_stride(k);

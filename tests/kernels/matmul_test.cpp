@@ -233,7 +233,7 @@ TEST_P(Matmul, AgreesWithDoublesOnEveryPath) {
         }
         // 8-bit steps of the largest of 32 normal numbers: 2.3 / 127 / sqrt(12) = 0.5%.
         if (m >= 33 && rows > 1) {  // enough independent rows for the statistic
-          EXPECT_LE(std::sqrt(error / power), kind == RowKind::bf16 ? 0.0025 : 0.0068);
+          EXPECT_LE(std::sqrt(error / power), kind == RowKind::bf16 ? 0.0040 : 0.0068);
         }
       }
     }
