@@ -125,13 +125,14 @@ CONFIGS = {
     "llama_yarn_mscale": small(
         "llama",
         head_dim=16,
+        max_position_embeddings=256,
         rope_parameters={
             "rope_type": "yarn",
-            "rope_theta": 20000.0,
+            "rope_theta": 2000.0,
             "factor": 4.0,
-            "original_max_position_embeddings": 16,
-            "beta_fast": 16.0,
-            "beta_slow": 2.0,
+            "original_max_position_embeddings": 64,
+            "beta_fast": 8.0,
+            "beta_slow": 1.5,
             "mscale": 1.5,
             "mscale_all_dim": 0.5,
             "truncate": False,
