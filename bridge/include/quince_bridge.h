@@ -1,4 +1,4 @@
-/* The C border of the Rust library: tokenizers now, constrained decoding later.
+/* The C border of the Rust library: tokenizers and chat templates now, constrained decoding later.
  *
  * Strings are pointer and length, UTF-8 where not said otherwise, and need no final NUL. Nothing given
  * in is kept after the call. Every function may be called from any thread; a tokenizer does not change
@@ -123,6 +123,39 @@ bool quince_bridge_id_to_token(const qb_tokenizer* tokenizer, uint32_t id, qb_by
 bool quince_bridge_is_special(const qb_tokenizer* tokenizer, uint32_t id);
 /* Ids of the special added tokens, ascending. */
 qb_ids quince_bridge_special_ids(const qb_tokenizer* tokenizer);
+
+/* A chat template (Jinja as Hugging Face's templates use it). */
+typedef struct qb_template qb_template;
+
+typedef struct qb_time { /* local time */
+  int32_t year;
+  int32_t month; /* 1 to 12 */
+  int32_t day;
+  int32_t hour;
+  int32_t minute;
+  int32_t second;
+  int32_t weekday; /* 0: Sunday */
+  int32_t yearday; /* 0: 1 January */
+} qb_time;
+
+/* NULL and *error on a syntax error. */
+qb_template* quince_bridge_template_new(qb_slice source, qb_bytes* error);
+void quince_bridge_template_free(qb_template* chat_template);
+
+/* The prompt of a conversation. request: JSON, {"messages": [...], "tools": [...], "extra": {...},
+ * "special": {"bos_token": ...}, "add_generation_prompt": bool}. With a tokenizer, special tokens
+ * that stand in the conversation are kept apart from those that the template writes: no special
+ * token reaches over one of the cuts (byte positions of the text, ascending). *refused: the error is
+ * the template's own (raise_exception). */
+bool quince_bridge_template_render(
+    const qb_template* chat_template,
+    qb_slice request,
+    const qb_time* now,
+    const qb_tokenizer* tokenizer, /* or NULL */
+    qb_bytes* text,
+    qb_ids* cuts,
+    bool* refused,
+    qb_bytes* error);
 
 #ifdef __cplusplus
 }

@@ -117,6 +117,19 @@ impl AddedTokens {
         &self.tokens
     }
 
+    /// Calls `found` with the id and beginning of every special token in `text`, also overlapping ones.
+    pub fn each_special(&self, text: &str, mut found: impl FnMut(u32, usize)) {
+        let Some(finder) = &self.special else {
+            return;
+        };
+        let mut at = 0;
+        while let Some(hit) = finder.automaton.find(Input::new(text).range(at..)) {
+            let token = finder.tokens[hit.pattern().as_usize()];
+            found(self.tokens[token as usize].id, hit.start());
+            at = hit.start() + text[hit.start()..].chars().next().map_or(1, char::len_utf8);
+        }
+    }
+
     /// Cuts `text` at added tokens. Special tokens are looked for within each of the `allowed` ranges
     /// (ascending, apart), plain ones in the whole text if `plain`. The leftmost wins, then the longest.
     pub fn cut(&self, text: &str, allowed: &[Range], plain: bool) -> Vec<Part> {

@@ -1,7 +1,9 @@
 //! The C border; quince_bridge.h says what each function does.
 
+use crate::conversation;
 use crate::engine::Engine;
 use crate::json;
+use crate::template::{Template, Time};
 use crate::vocabulary::{Kind, Source};
 use std::any::Any;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -270,4 +272,48 @@ pub unsafe extern "C" fn quince_bridge_special_ids(tokenizer: *const Engine) -> 
         ids.dedup();
         Owned::new(ids)
     })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn quince_bridge_template_new(
+    source: Slice,
+    error: *mut Owned<u8>,
+) -> *mut Template {
+    let made = guarded(error, || Template::new(text(source)?).map_err(|f| f.message));
+    made.map_or(std::ptr::null_mut(), |t| Box::into_raw(Box::new(t)))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn quince_bridge_template_free(template: *mut Template) {
+    if !template.is_null() {
+        quiet((), || drop(Box::from_raw(template)));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn quince_bridge_template_render(
+    template: *const Template,
+    request: Slice,
+    now: *const Time,
+    tokenizer: *const Engine,
+    out: *mut Owned<u8>,
+    cuts: *mut Owned<u32>,
+    refused: *mut bool,
+    error: *mut Owned<u8>,
+) -> bool {
+    *refused = false;
+    let made = guarded(error, || {
+        let tokens = tokenizer.as_ref().map(|engine| &engine.added);
+        conversation::render(&*template, text(request)?, &*now, tokens).map_err(|failure| {
+            *refused = failure.refused;
+            failure.message
+        })
+    });
+    let good = made.is_some();
+    let (prompt, places) = made.map_or((Owned::empty(), Owned::empty()), |prompt| {
+        (Owned::new(prompt.text.into_bytes()), Owned::new(prompt.cuts))
+    });
+    *out = prompt;
+    *cuts = places;
+    good
 }

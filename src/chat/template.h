@@ -1,8 +1,11 @@
-// A model's chat template (Jinja, Hugging Face's dialect) and the prompt it makes of a conversation.
-// Rendering is bounded in time, recursion and output. Immutable after construction; any thread.
+// A model's chat template (Jinja, Hugging Face's dialect) and the prompt it makes of a
+// conversation. Rendering is bounded in time, recursion and output. Immutable after construction;
+// any thread.
 #pragma once
 
+#include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,8 +18,9 @@ namespace quince {
 
 struct RenderOptions {
   bool add_generation_prompt = true;
-  boost::json::array tools; // empty: the template sees none
-  boost::json::object extra; // chat_template_kwargs: enable_thinking, reasoning_effort, ...
+  boost::json::array tools;    // empty: the template sees none
+  boost::json::object extra;   // chat_template_kwargs: enable_thinking, reasoning_effort, ...
+  std::optional<std::tm> now;  // for strftime_now; absent: the local time
 };
 
 class ChatTemplate {
@@ -28,8 +32,10 @@ class ChatTemplate {
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
-  // messages: OpenAI form (role, content as string or parts, tool_calls, ...); tool-call arguments
-  // may be a JSON string or an object, content may be null. Throws UserError when the template refuses
+  // messages: OpenAI form (role, content as string or parts, tool_calls, ...). Fields that are null
+  // are left out. Tool-call arguments may be a JSON string or an object: the template sees an
+  // object, or the text where it cannot do with an object. Reasoning may stand under
+  // reasoning_content, reasoning or thinking. Throws UserError when the template refuses
   // (raise_exception) or exceeds its bounds.
   std::string render(const boost::json::array& messages, const RenderOptions& options = {}) const;
 
@@ -45,4 +51,4 @@ class ChatTemplate {
   std::unique_ptr<Impl> impl_;
 };
 
-} // namespace quince
+}  // namespace quince

@@ -5,6 +5,7 @@
 #include <quince_bridge.h>
 
 #include "base/error.h"
+#include "tokenizer/tokenizer_handle.h"
 #include "tokenizer/utf8.h"
 
 namespace quince {
@@ -223,6 +224,10 @@ std::vector<std::string> Tokenizer::special_tokens() const {
     }
   }
   return texts;
+}
+
+const qb_tokenizer* tokenizer_handle(const Tokenizer& tokenizer) {
+  return tokenizer.impl_->handle;
 }
 
 struct StreamDecoder::Impl {

@@ -11,6 +11,8 @@
 
 #include "base/vocabulary.h"
 
+struct qb_tokenizer;
+
 namespace quince {
 
 using Token = int32_t;
@@ -57,6 +59,7 @@ class Tokenizer {
 
  private:
   friend class StreamDecoder;
+  friend const qb_tokenizer* tokenizer_handle(const Tokenizer& tokenizer);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
