@@ -28,6 +28,8 @@ file(GLOB_RECURSE bridge_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bridge/sr
 add_custom_command(
   OUTPUT ${bridge_library}
   COMMAND ${CARGO} build --release --locked --quiet
+  # cargo leaves the file alone when only dates changed; ninja would then ask again every time.
+  COMMAND ${CMAKE_COMMAND} -E touch ${bridge_library}
   WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/bridge
   DEPENDS ${bridge_sources} ${CMAKE_SOURCE_DIR}/bridge/Cargo.toml
           ${CMAKE_SOURCE_DIR}/bridge/Cargo.lock
