@@ -126,7 +126,9 @@ uint64_t parse_bytes(std::string_view flag, std::string_view value) {
   }
   static constexpr std::string_view kUnits = "bkmgt";
   size_t power = unit.empty() ? 0 : kUnits.find(unit);
-  bool digits = end != text.c_str() && std::isdigit(static_cast<unsigned char>(text.front()));
+  // No signs, spaces, hexadecimals and words, all of which strtod takes.
+  bool digits = end != text.c_str() && std::isdigit(static_cast<unsigned char>(text.front())) &&
+                text.find_first_of("xX") == std::string::npos;
   if (!digits || power == std::string_view::npos || unit.size() > 1 || !std::isfinite(number)) {
     throw UserError("{} '{}': not a size; 24GB, 512MB and 1.5GiB are", flag, value);
   }

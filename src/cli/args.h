@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/App.hpp>
+#include <CLI/CLI.hpp>
 
 #include "base/error.h"
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/compute_flags.h"
@@ -168,7 +169,7 @@ class Report {
         object["share"] = share(result);
       }
     }
-    return json::serialize(object) + "\n";
+    return compact_json(object) + "\n";
   }
 
   const BenchFlags& flags_;

@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include <CLI/App.hpp>
+#include <CLI/CLI.hpp>
 
 namespace quince::cli {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include <CLI/App.hpp>
+#include <CLI/CLI.hpp>
 
 #include "quant/options.h"
 #include "system/device.h"

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/generate.h"
@@ -34,7 +35,7 @@ int inspect(const InspectOptions& options) {
   uint64_t memory = options.memory.value_or(memory_status().total);
   ModelReport report = make_report(open_model(*model), *model, options.report);
   if (options.json) {
-    write_stdout(boost::json::serialize(to_json(report, memory)) + "\n");
+    write_stdout(compact_json(to_json(report, memory)) + "\n");
     return 0;
   }
   TextView view{options.tensors, options.metadata, options.templates, memory, ""};

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/json_text.h"
 #include "cli/generate.h"
 #include "cli/model_report.h"
 
@@ -35,7 +36,7 @@ std::string visible(const std::string& text) {
 }
 
 void line(std::string& out, std::string_view label, std::string_view value) {
-  out += fmt::format("{:<16}{}\n", label, value);
+  out += fmt::format("{:<18}{}\n", label, value);
 }
 
 struct TypeSum {
@@ -195,7 +196,7 @@ std::string to_text(const ModelReport& report, const TextView& view) {
   for (const auto& [key, value] : report.shape) {
     std::string label(key);
     std::replace(label.begin(), label.end(), '_', ' ');
-    line(out, label, json::serialize(value));
+    line(out, label, compact_json(value));
   }
   tokenizer_text(out, report);
   tensor_text(out, report, view.tensors);
@@ -203,7 +204,7 @@ std::string to_text(const ModelReport& report, const TextView& view) {
   if (view.metadata) {
     out += "\nMetadata:\n";
     for (const auto& [key, value] : report.metadata) {
-      out += fmt::format("  {} = {}\n", std::string_view(key), json::serialize(value));
+      out += fmt::format("  {} = {}\n", std::string_view(key), compact_json(value));
     }
   }
   if (view.templates) {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "cli/args.h"
 #include "cli/chat.h"
 #include "cli/commands.h"
@@ -209,7 +210,7 @@ int run_once(const RunOptions& options, const std::string& prompt, Clock::time_p
   auto answer =
       runner.answer(one_shot_prompt(runner, options, prompt), runner.settings(), show, nullptr);
   if (options.json) {
-    write_stdout(json::serialize(to_json(runner, answer)) + "\n");
+    write_stdout(compact_json(to_json(runner, answer)) + "\n");
   } else {
     output.end_line();
   }

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/App.hpp>
+#include <CLI/CLI.hpp>
 
 #include "cli/compute_flags.h"
 #include "cli/settings.h"

@@ -236,16 +236,15 @@ void write_quantized(const ConvertJob& job, const ByteSink& sink, const StepHook
   // As mlx-lm does: the weights are rounded to the output's type first.
   mx::Dtype dtype = mlx_dtype(job.dtype);
   int64_t slice = slice_rows(job.columns);
+  std::vector<float> numbers;
   Bytes scales;
   Bytes biases;
   for (int64_t first = 0; first < job.rows; first += slice) {
     int64_t count = std::min(slice, job.rows - first);
     mx::Shape shape{static_cast<int>(count), static_cast<int>(job.columns)};
-    auto* numbers =
-        static_cast<float*>(std::malloc(sizeof(float) * static_cast<size_t>(count * job.columns)));
-    mx::array dense(
-        static_cast<void*>(numbers), shape, mx::float32, [](void* memory) { std::free(memory); });
-    decode(job, first, count, numbers);
+    numbers.resize(static_cast<size_t>(count * job.columns));
+    decode(job, first, count, numbers.data());
+    mx::array dense(numbers.data(), shape, mx::float32);
     QuantizedMatrix part = quantize(mx::astype(dense, dtype), *job.layout);
     mx::array codes = mx::contiguous(part.codes);
     mx::array scale = mx::contiguous(part.scales);

@@ -1,8 +1,7 @@
 #include "convert/side_files.h"
 
-#include <algorithm>
-
 #include "base/error.h"
+#include "base/json_text.h"
 #include "convert/tokenizer_json.h"
 
 namespace quince {
@@ -10,35 +9,6 @@ namespace quince {
 namespace json = boost::json;
 
 namespace {
-
-void print(std::string& out, const json::value& value, int depth) {
-  std::string margin(static_cast<size_t>(depth) * 2 + 2, ' ');
-  std::string end(static_cast<size_t>(depth) * 2, ' ');
-  if (value.is_object() && !value.get_object().empty()) {
-    out += "{\n";
-    bool first = true;
-    for (const auto& [key, item] : value.get_object()) {
-      out += (first ? "" : ",\n") + margin + json::serialize(json::value(key)) + ": ";
-      print(out, item, depth + 1);
-      first = false;
-    }
-    out += "\n" + end + "}";
-  } else if (value.is_array() && !value.get_array().empty()) {
-    // Numbers stand in one line, the rest one below the other.
-    const json::array& items = value.get_array();
-    bool numbers = std::all_of(
-        items.begin(), items.end(), [](const json::value& item) { return item.is_number(); });
-    out += numbers ? "[" : "[\n";
-    for (size_t i = 0; i < items.size(); i++) {
-      out += i == 0 ? "" : numbers ? ", " : ",\n";
-      out += numbers ? "" : margin;
-      print(out, items[i], depth + 1);
-    }
-    out += numbers ? "]" : "\n" + end + "]";
-  } else {
-    out += json::serialize(value);
-  }
-}
 
 const char* torch_name(TensorType type) {
   return type == TensorType::f32 ? "float32" : type == TensorType::f16 ? "float16" : "bfloat16";
@@ -102,12 +72,6 @@ json::object generation_config(const ModelFiles& files) {
 
 }  // namespace
 
-std::string pretty(const json::value& value) {
-  std::string out;
-  print(out, value, 0);
-  return out + "\n";
-}
-
 json::object mlx_config(const ModelFiles& files, const ConvertPlan& plan) {
   check_rope(files);
   json::object config = files.config;
@@ -128,10 +92,10 @@ json::object mlx_config(const ModelFiles& files, const ConvertPlan& plan) {
 }
 
 void write_side_files(const ModelFiles& files, const ConvertPlan& plan, const AddText& add) {
-  add("config.json", pretty(mlx_config(files, plan)));
+  add("config.json", pretty_json(mlx_config(files, plan)));
   json::object generation = generation_config(files);
   if (!generation.empty()) {
-    add("generation_config.json", pretty(generation));
+    add("generation_config.json", pretty_json(generation));
   }
   const TokenizerSource& tokenizer = files.tokenizer;
   if (!tokenizer.tokenizer_json.empty()) {
@@ -141,7 +105,7 @@ void write_side_files(const ModelFiles& files, const ConvertPlan& plan, const Ad
   } else {
     return;  // a model without a tokenizer stays one
   }
-  add("tokenizer_config.json", pretty(tokenizer_config(files)));
+  add("tokenizer_config.json", pretty_json(tokenizer_config(files)));
   if (files.chat_templates.size() == 1) {
     add("chat_template.jinja", files.chat_templates.front().text);
   }

@@ -20,7 +20,4 @@ void write_side_files(const ModelFiles& files, const ConvertPlan& plan, const Ad
 // config.json in mlx-lm's form, and the check that mlx-lm can understand it.
 boost::json::object mlx_config(const ModelFiles& files, const ConvertPlan& plan);
 
-// Indented, keys in their order: these files are read by people too.
-std::string pretty(const boost::json::value& value);
-
 }  // namespace quince
