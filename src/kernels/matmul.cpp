@@ -24,10 +24,17 @@ const MatmulKernels* matmul_kernels(CpuPath path) {
     case CpuPath::scalar:
       return &kScalarMatmul;
 #if defined(__x86_64__)
+    case CpuPath::avx2:
+      return &kAvx2Matmul;
     case CpuPath::avx512:
       return &kAvx512Matmul;
     case CpuPath::amx:
       return &kAmxMatmul;
+#elif defined(__aarch64__)
+    case CpuPath::neon:
+      return &kNeonMatmul;
+    case CpuPath::i8mm:
+      return &kI8mmMatmul;
 #endif
     default:
       return nullptr;

@@ -87,12 +87,11 @@ class AlignedBytes {
   std::byte* data_;
 };
 
+// One for each path of this machine; TheChosenTable... checks that none is null.
 std::vector<const MatmulKernels*> tables() {
   std::vector<const MatmulKernels*> all;
   for (const CpuPath path : available_paths()) {
-    if (const MatmulKernels* table = matmul_kernels(path)) {
-      all.push_back(table);
-    }
+    all.push_back(matmul_kernels(path));
   }
   return all;
 }
@@ -185,7 +184,10 @@ TEST_P(Matmul, AgreesWithDoublesOnEveryPath) {
       weights[static_cast<size_t>(r)].resize(static_cast<size_t>(columns));
       w.unpack_row(r, weights[static_cast<size_t>(r)].data());
     }
-    for (const int64_t m : {1, 2, 3, 5, 8, 16, 17, 33, 64, 100}) {
+    // Every way through the kernels on small shapes; a wide one for the sums over many columns.
+    const std::vector<int64_t> all{1, 2, 3, 5, 8, 16, 17, 33, 64, 100};
+    const std::vector<int64_t> few{1, 7, 40};
+    for (const int64_t m : columns < 512 ? all : few) {
       const Case c = random_case(m, columns, random);
       std::vector<double> want(static_cast<size_t>(m * rows));
       for (int64_t i = 0; i < m; ++i) {
@@ -268,6 +270,40 @@ INSTANTIATE_TEST_SUITE_P(Formats, Matmul, testing::ValuesIn(formats()), [](const
   return info.param.name;
 });
 
+// So many activations that tiles are multiplied in stripes of columns.
+TEST(MatmulRows, ManyRowsInStripes) {
+  Random random(41);
+  ThreadPool pool(2);
+  const int64_t rows = 40;
+  const int64_t columns = 1088;
+  const int64_t m = 520;
+  const PackedMatrix w = PackedMatrix::pack(
+      source_of(random_tensor("w", TensorType::q4_0, rows, columns, random)), pool);
+  const Case c = random_case(m, columns, random);
+  std::vector<float> weights(static_cast<size_t>(columns));
+  for (const MatmulKernels* kernels : tables()) {
+    if (kernels->row_kind(w.layout(), m) != RowKind::bf16) {
+      continue;
+    }
+    for (const Store store : {Store::set, Store::add}) {
+      const std::vector<float> y = run(*kernels, pool, w, c, rows, store, 0.5f);
+      for (int64_t r = 0; r < rows; ++r) {
+        w.unpack_row(r, weights.data());
+        for (int64_t i = 0; i < m; ++i) {
+          double sum = store == Store::add ? 0.5 : 0.0;
+          for (int64_t k = 0; k < columns; ++k) {
+            sum += static_cast<double>(weights[static_cast<size_t>(k)]) *
+                   c.x[static_cast<size_t>(i * columns + k)];
+          }
+          const double allowed =
+              allowed_error(RowKind::bf16, false, weights, c.x.data() + i * columns);
+          ASSERT_NEAR(sum, y[static_cast<size_t>(i * rows + r)], allowed) << i << ", " << r;
+        }
+      }
+    }
+  }
+}
+
 // A row that is not finite spoils its own results and nothing else.
 TEST(MatmulRows, NonFiniteActivationsStayInTheirRow) {
   Random random(29);
@@ -311,8 +347,11 @@ TEST(MatmulRows, TheChosenTableIsTheOneOfThisMachine) {
   ThreadPool pool(1);
   const PackedMatrix w =
       PackedMatrix::pack(source_of(random_tensor("w", TensorType::q4_0, 16, 32, random)), pool);
+  for (const CpuPath path : available_paths()) {
+    ASSERT_TRUE(matmul_kernels(path)) << name(path);
+    EXPECT_EQ(matmul_kernels(path)->path, path);
+  }
   const MatmulKernels& kernels = *matmul_kernels(detect());
-  EXPECT_EQ(kernels.path, detect());
   for (const int64_t m : {1, 64}) {
     EXPECT_EQ(row_kind(w, m), kernels.row_kind(w.layout(), m));
   }
