@@ -8,7 +8,7 @@
 use crate::added::AddedTokens;
 use crate::template::{Failure, Template, Time};
 use minijinja::value::{Enumerator, Object, ObjectExt, ObjectRepr};
-use minijinja::Value;
+use minijinja::{Error, State, Value};
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -96,38 +96,63 @@ fn visit<'a>(json: &'a Json, seen: &mut dyn FnMut(&'a str)) {
     }
 }
 
-/// Arguments that came as text, shown as the object they say. Remembers whether they were printed
-/// as they are: then the template wanted the text.
-struct ParsedArguments {
-    object: Value,
-    printed: Arc<AtomicBool>,
+/// A JSON object as Python's dict: an attribute is a method before it is an entry.
+#[derive(Debug)]
+struct Dict {
+    entries: Value,
+    /// Of arguments that came as text: set when they are printed as they are, for then the template
+    /// wanted the text.
+    printed: Option<Arc<AtomicBool>>,
 }
 
-impl fmt::Debug for ParsedArguments {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        fmt::Debug::fmt(&self.object, f)
-    }
-}
+const METHODS: [&str; 5] = ["get", "items", "keys", "values", "copy"];
 
-impl Object for ParsedArguments {
+impl Object for Dict {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Map
     }
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        self.object.as_object()?.get_value(key)
+        self.entries.as_object()?.get_value(key)
+    }
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        match METHODS.contains(&key) {
+            true => Some(Value::from_object(Method { of: self.entries.clone(), name: key.to_string() })),
+            false => self.entries.as_object()?.get_value_by_str(key),
+        }
     }
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        self.mapped_enumerator(|this| match this.object.try_iter() {
+        self.mapped_enumerator(|this| match this.entries.try_iter() {
             Ok(keys) => Box::new(keys),
             Err(_) => Box::new(std::iter::empty()),
         })
     }
     fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
-        self.object.len()
+        self.entries.len()
     }
     fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.printed.store(true, Ordering::Relaxed);
-        fmt::Debug::fmt(&self.object, f)
+        if let Some(printed) = &self.printed {
+            printed.store(true, Ordering::Relaxed);
+        }
+        fmt::Debug::fmt(&self.entries, f)
+    }
+}
+
+/// A method that was not called yet.
+#[derive(Debug)]
+struct Method {
+    of: Value,
+    name: String,
+}
+
+impl Object for Method {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+    fn call(self: &Arc<Self>, state: &mut State<'_, '_>, args: &[Value]) -> Result<Value, Error> {
+        self.of.call_method(state, &self.name, args)
+    }
+    fn is_true(self: &Arc<Self>) -> bool {
+        true
     }
 }
 
@@ -164,6 +189,13 @@ impl Guard<'_> {
     }
 }
 
+fn dict(
+    entries: impl IntoIterator<Item = (Value, Value)>,
+    printed: Option<Arc<AtomicBool>>,
+) -> Value {
+    Value::from_object(Dict { entries: Value::from_pairs(entries), printed })
+}
+
 struct Converter<'a> {
     guard: Option<&'a Guard<'a>>,
     arguments: Arguments,
@@ -195,7 +227,7 @@ impl Converter<'_> {
     }
 
     fn object(&self, fields: &Map<String, Json>) -> Value {
-        Value::from_pairs(fields.iter().map(|(key, value)| (self.text(key), self.value(value))))
+        dict(fields.iter().map(|(key, value)| (self.text(key), self.value(value))), None)
     }
 
     fn message(&mut self, message: &Json) -> Value {
@@ -216,7 +248,7 @@ impl Converter<'_> {
             })
             .collect();
         self.spare = false;
-        Value::from_pairs(pairs)
+        dict(pairs, None)
     }
 
     /// A tool call, or the function inside it.
@@ -224,28 +256,29 @@ impl Converter<'_> {
         let Json::Object(fields) = call else {
             return self.value(call);
         };
-        Value::from_pairs(fields.iter().map(|(key, value)| {
+        let pairs = fields.iter().map(|(key, value)| {
             let value = match (key.as_str(), value) {
                 ("function", Json::Object(_)) => self.call(value),
                 ("arguments", _) => self.arguments(value),
                 _ => self.value(value),
             };
             (self.text(key), value)
-        }))
+        });
+        dict(pairs, None)
     }
 
     fn arguments(&self, value: &Json) -> Value {
         match (self.arguments, value) {
             (Arguments::Objects, Json::String(text)) => {
-                let parsed = match text.trim().is_empty() {
+                let parsed: Option<Map<String, Json>> = match text.trim().is_empty() {
                     true => Some(Map::new()),
                     false => serde_json::from_str(text).ok(),
                 };
                 match parsed {
-                    Some(object) => Value::from_object(ParsedArguments {
-                        object: self.object(&object),
-                        printed: self.printed.clone(),
-                    }),
+                    Some(fields) => dict(
+                        fields.iter().map(|(key, value)| (self.text(key), self.value(value))),
+                        Some(self.printed.clone()),
+                    ),
                     None => self.text(text),
                 }
             }
@@ -422,6 +455,15 @@ mod tests {
         let made = prompt(template, request).unwrap();
         assert_eq!(made.text, "assistant:y<|end|><|end|>");
         assert_eq!(made.cuts, [12]);
+    }
+
+    #[test]
+    fn attributes_are_methods_first() {
+        let template = "{% for k, v in tools[0].p.items() %}{{ k }}:{{ v.items is mapping }},{{ v['items'] is mapping }},{{ v.get('items').t }},{{ 'items' in v }};{% endfor %}";
+        let request = r#"{"messages": [], "tools": [{"p": {"a": {"items": {"t": 1}}, "b": {}}}],
+            "add_generation_prompt": true}"#;
+        let made = prompt(template, request).unwrap();
+        assert_eq!(made.text, "a:False,True,1,True;b:False,False,,False;");
     }
 
     const CALL: &str = r#"{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant",

@@ -7,6 +7,7 @@ pub mod ffi;
 pub mod json;
 pub mod merge;
 pub mod python;
+pub mod rewrite;
 pub mod split;
 pub mod template;
 pub mod unicode;

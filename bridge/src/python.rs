@@ -1,12 +1,29 @@
 //! Python's ways where minijinja has its own: printing of floats, JSON, methods, tests, formatting.
 
 use crate::template::Time;
-use minijinja::value::{from_args, Kwargs, Rest, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, Value};
+use crate::rewrite;
+use minijinja::value::{
+    from_args, Enumerator, Kwargs, Object, ObjectRepr, Rest, ValueKind, ValueOrKwargs,
+};
+use minijinja::{filters, Environment, Error, ErrorKind, State, Value};
+use std::borrow::Cow;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 pub fn add_to(env: &mut Environment<'static>) {
     env.add_test("sequence", is_sequence);
+    env.add_test("iterable", is_iterable);
+    env.add_filter(rewrite::ITERATE, iterate);
+    env.add_filter(rewrite::PERCENT, percent);
+    env.add_filter(rewrite::ESCAPE, escape);
+    env.add_filter("length", length);
+    env.add_filter("count", length);
+    env.add_filter("map", map);
+    env.add_filter("select", select);
+    env.add_filter("reject", reject);
+    env.add_filter("selectattr", selectattr);
+    env.add_filter("rejectattr", rejectattr);
     env.add_global("dict", Value::from_function(dict));
 }
 
@@ -83,8 +100,10 @@ impl Json {
             ValueKind::String => self.text(value.as_str().unwrap_or_default()),
             ValueKind::Seq => self.list(value, depth)?,
             ValueKind::Map => self.map(value, depth)?,
-            // Slices and the like are lazy here and lists there.
-            ValueKind::Iterable => self.list(value, depth)?,
+            // Slices and the like are lazy here and lists there; generators are not.
+            ValueKind::Iterable if value.downcast_object_ref::<Generator>().is_none() => {
+                self.list(value, depth)?
+            }
             kind => return Err(invalid(format!("Object of type {kind} is not JSON serializable"))),
         }
         Ok(())
@@ -182,6 +201,121 @@ fn number(value: &Value) -> String {
 /// Whatever has a length and can be indexed.
 fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined)
+}
+
+/// Nothing lazy is looked into: that would use it up.
+fn is_iterable(value: &Value) -> bool {
+    matches!(
+        value.kind(),
+        ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Iterable | ValueKind::Undefined
+    )
+}
+
+fn iterate(value: Value) -> Result<Value, Error> {
+    match value.is_none() {
+        true => Err(invalid("'NoneType' object is not iterable")),
+        false => Ok(value),
+    }
+}
+
+/// "%s" % operand
+fn percent(pattern: &str, _sign: &str, operand: Value) -> Result<String, Error> {
+    let args: Vec<Value> = match operand.is_tuple() {
+        true => operand.try_iter()?.collect(),
+        false => vec![operand],
+    };
+    minijinja::formatting::format(minijinja::formatting::FormatStyle::Printf, pattern, &args)
+}
+
+/// The operand of Markup + operand.
+fn escape(value: Value) -> Result<Value, Error> {
+    if value.is_safe() {
+        return Ok(value);
+    }
+    let text = value.as_str().ok_or_else(|| invalid("can only concatenate str to Markup"))?;
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&#34;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    Ok(Value::from_safe_string(out))
+}
+
+/// What some filters give: items that can be gone through once, without length or JSON form.
+#[derive(Debug)]
+struct Generator {
+    items: Vec<Value>,
+    spent: AtomicBool,
+}
+
+impl Object for Generator {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Iterable
+    }
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        match self.spent.swap(true, Ordering::Relaxed) {
+            true => Enumerator::Empty,
+            false => Enumerator::Values(self.items.clone()),
+        }
+    }
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        None
+    }
+    fn is_true(self: &Arc<Self>) -> bool {
+        true
+    }
+}
+
+fn generator(items: Vec<Value>) -> Value {
+    Value::from_object(Generator { items, spent: AtomicBool::new(false) })
+}
+
+type More = Rest<ValueOrKwargs>;
+type Name<'a> = Cow<'a, str>;
+
+fn map(state: &mut State, value: Value, args: More) -> Result<Value, Error> {
+    filters::map(state, value, args).map(generator)
+}
+
+fn select(state: &mut State, v: Value, test: Option<Name>, args: More) -> Result<Value, Error> {
+    filters::select(state, v, test, args).map(generator)
+}
+
+fn reject(state: &mut State, v: Value, test: Option<Name>, args: More) -> Result<Value, Error> {
+    filters::reject(state, v, test, args).map(generator)
+}
+
+fn selectattr(
+    state: &mut State,
+    value: Value,
+    attr: Name,
+    test: Option<Name>,
+    args: More,
+) -> Result<Value, Error> {
+    filters::selectattr(state, value, attr, test, args).map(generator)
+}
+
+fn rejectattr(
+    state: &mut State,
+    value: Value,
+    attr: Name,
+    test: Option<Name>,
+    args: More,
+) -> Result<Value, Error> {
+    filters::rejectattr(state, value, attr, test, args).map(generator)
+}
+
+fn length(value: &Value) -> Result<usize, Error> {
+    if value.downcast_object_ref::<Generator>().is_some() {
+        return Err(invalid("object of type 'generator' has no len()"));
+    }
+    filters::length(value)
 }
 
 fn dict(positional: Rest<Value>, kwargs: Kwargs) -> Result<Value, Error> {

@@ -1,6 +1,7 @@
 //! Chat templates: minijinja with the environment that Hugging Face's templates are written for.
 
 use crate::python;
+use crate::rewrite::rewrite;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{escape_formatter, Environment, Error, ErrorKind, Output, State, Value};
@@ -70,7 +71,7 @@ impl Template {
         env.add_function("strftime_now", strftime_now);
         env.add_filter("tojson", tojson);
         python::add_to(&mut env);
-        env.add_template_owned(NAME, prepare(source)).map_err(|e| failure(&e))?;
+        env.add_template_owned(NAME, rewrite(source)).map_err(|e| failure(&e))?;
         Ok(Template { env })
     }
 
@@ -121,33 +122,6 @@ fn failure(error: &Error) -> Failure {
         None => what,
     };
     Failure { message, refused: false }
-}
-
-/// Makes tags that only Hugging Face's environment has into ones that mean the same here.
-/// {% generation %} marks what the model wrote, for training: a scope without other effect.
-fn prepare(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(at) = rest.find("{%") {
-        let (head, tail) = rest.split_at(at + 2);
-        out.push_str(head);
-        rest = tail;
-        let body = rest.trim_start_matches(['-', '+']).trim_start();
-        let skipped = rest.len() - body.len();
-        for (name, with) in [("generation", "with"), ("endgeneration", "endwith")] {
-            let Some(after) = body.strip_prefix(name) else {
-                continue;
-            };
-            if after.trim_start().trim_start_matches(['-', '+']).starts_with("%}") {
-                out.push_str(&rest[..skipped]);
-                out.push_str(with);
-                rest = after;
-                break;
-            }
-        }
-    }
-    out.push_str(rest);
-    out
 }
 
 fn print(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
@@ -255,6 +229,38 @@ mod tests {
             .render(Value::from(()), &NOON, 0).err().unwrap();
         assert!(refused.refused);
         assert_eq!(refused.message, "no 1");
+    }
+
+    #[test]
+    fn python_ways() {
+        let context = r#"{"none": null, "list": [3, 1, 2], "d": {"b": 1, "a": 2}}"#;
+        let same = [
+            ("{{ 'x' is sequence }}{{ none is iterable }}{{ d is sequence }}", "TrueFalseTrue"),
+            ("{{ '%s-%d' % ('a', 3) }}|{{ '%5.2f|' % 3.14159 }}|{{ '%s' % d }}", "a-3| 3.14||{'b': 1, 'a': 2}"),
+            ("{{ '{} {x}'.format(1, x='y') }}", "1 y"),
+            ("{{ list|map('string')|join('+') }}", "3+1+2"),
+            ("{{ 'a'|safe + '<b>' + '\"'|safe }}", "a&lt;b&gt;\""),
+            ("{{ ' a\u{1c}'.strip() }}|{{ 'a b  c'.split() }}|{{ 'a,b,c'.rsplit(',', 1) }}", "a|['a', 'b', 'c']|['a,b', 'c']"),
+            ("{{ 'k=v=w'.partition('=') }}{{ 'ab'.removeprefix('a') }}{{ '7'.zfill(3) }}", "('k', '=', 'v=w')b007"),
+            ("{{ [1, 'a', none, true, 1.5, {'k': (1,)}] }}", "[1, 'a', None, True, 1.5, {'k': (1,)}]"),
+            ("{% for k, v in d|items %}{{ k }}{{ v }}{% endfor %}{% for k in d|dictsort %}{{ k[0] }}{% endfor %}", "b1a2ab"),
+            ("{{ list[::-1] }}{{ list[-2:] }}{{ list[:1] + list[2:] }}{{ 'abc'[1] }}", "[2, 1, 3][1, 2][3, 2]b"),
+            ("{% macro m(x, y='d') %}{{ x }}{{ y }}{{ caller() if caller }}{% endmacro %}{{ m(1) }}{% call m(2, y=3) %}c{% endcall %}", "1d23c"),
+            ("{% set ns = namespace(a=1) %}{% for i in list if i > 1 %}{% set ns.a = ns.a + i %}{% endfor %}{{ ns.a }}", "6"),
+            ("{% for i in list %}{% if loop.first %}{% continue %}{% endif %}{{ loop.index }}{{ i }}{% if i == 1 %}{% break %}{% endif %}{% endfor %}", "21"),
+            ("{{ nope }}{{ nope|default('x') }}{{ nope is none }}{{ (nope or 'y') ~ 1 ~ none ~ true }}", "xFalsey1NoneTrue"),
+            ("{{ 7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 3 }} {{ 1 < 2 }}", "3 2 3.5 8 True"),
+        ];
+        for (source, want) in same {
+            assert_eq!(ok(source, context), want, "{source}");
+        }
+        for refused in [
+            "{% for x in none %}{% endfor %}", "{{ list|map('string')|tojson }}", "{{ list|map('string')|length }}",
+            "{{ 'a' + 1 }}", "{{ 'a' + d }}", "{{ nope.x }}", "{{ 'a' + nope }}", "{{ list.append(1) }}", "{{ d.pop('a') }}",
+            "{{ none|length }}", "{{ x|nofilter }}", "{% include 'x' %}",
+        ] {
+            assert!(render(refused, context).is_err(), "{refused}");
+        }
     }
 
     #[test]
