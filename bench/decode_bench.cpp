@@ -1,6 +1,6 @@
 // Speed of a model's forward passes, without an engine around them: prompt and greedy decode tok/s
 // at several batch sizes and depths. Prints one line a measurement.
-//   decode_bench MODEL [threads] [mlx|native]
+//   decode_bench MODEL [threads] [mlx|native] [prompt|decode N BATCH DEPTH]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -99,7 +99,9 @@ void bench_decode(Model& model, int n, int batch, int depth, int repeats) {
 int run(int argc, char** argv) {
   try {
     if (argc < 2) {
-      std::fprintf(stderr, "usage: decode_bench MODEL [threads] [mlx|native]\n");
+      std::fprintf(
+          stderr,
+          "usage: decode_bench MODEL [threads] [mlx|native] [prompt|decode N BATCH DEPTH]\n");
       return 2;
     }
     LoadOptions options;
@@ -117,6 +119,16 @@ int run(int argc, char** argv) {
       std::printf("note: %s\n", line.c_str());
     }
     const int repeats = 5;
+    if (argc > 7) {
+      const int n = std::atoi(argv[5]);
+      const int depth = std::atoi(argv[7]);
+      if (std::string(argv[4]) == "prompt") {
+        bench_prompt(*model, n, depth, repeats);
+      } else {
+        bench_decode(*model, n, std::atoi(argv[6]), depth, repeats);
+      }
+      return 0;
+    }
     bench_prompt(*model, 512, 0, repeats);
     bench_prompt(*model, 128, 0, repeats);
     bench_decode(*model, 128, 1, 0, repeats);

@@ -70,10 +70,22 @@ constexpr int kAtOnce = 4;  // query heads that share the loads of a key or valu
 constexpr int kPositionVectors = kLanes == 16 ? 2 : kLanes == 8 ? 2 : 4;
 constexpr int kValueVectors = kLanes == 16 ? 4 : kLanes == 8 ? 2 : 4;
 
-// scores[g][position] = q[g] . key[position] over one block. next: where the next block's keys lie.
+// Asks for memory ahead of a run that is read line by line.
+inline void prefetch_ahead(const void* p) {
+  constexpr int kAhead = 2048;
+  __builtin_prefetch(static_cast<const char*>(p) + kAhead);
+}
+
+// scores[g][position] = q[g] . key[position] over one block; rows of scores are kSpan apart. The
+// block's values are asked for meanwhile: they come next, and row_values does not read them in
+// order.
 template <typename T, int G>
 void row_scores(
-    const typename T::Bits* keys, const char* next, const float* q, int dim, float* scores) {
+    const typename T::Bits* keys,
+    const typename T::Bits* values,
+    const float* q,
+    int dim,
+    float* scores) {
   constexpr int kStep = kPositionVectors * kLanes;
   constexpr int kChains = G == 1 ? 2 : 1;  // a single query needs more independent sums
   for (int c = 0; c < kKvBlock; c += kStep) {
@@ -89,7 +101,13 @@ void row_scores(
     for (; d + kChains <= dim; d += kChains) {
       for (int u = 0; u < kChains; ++u) {
         const auto* row = keys + static_cast<int64_t>(d + u) * kKvBlock + c;
-        __builtin_prefetch(next + static_cast<int64_t>(d + u) * kKvBlock * sizeof(*row));
+        if (c == 0) {
+          constexpr int kLine = 64 / sizeof(*row);
+          for (int i = 0; i < kKvBlock; i += kLine) {
+            prefetch_ahead(row + i);
+            __builtin_prefetch(values + static_cast<int64_t>(d + u) * kKvBlock + i);
+          }
+        }
         F k[kPositionVectors];
         for (int j = 0; j < kPositionVectors; ++j) {
           k[j] = T::load_vector(row + j * kLanes);
@@ -113,7 +131,7 @@ void row_scores(
     for (int g = 0; g < G; ++g) {
       for (int j = 0; j < kPositionVectors; ++j) {
         F total = kChains == 2 ? add(acc[0][g][j], acc[kChains - 1][g][j]) : acc[0][g][j];
-        store(scores + g * kKvBlock + c + j * kLanes, total);
+        store(scores + g * kSpan + c + j * kLanes, total);
       }
     }
   }
@@ -121,11 +139,7 @@ void row_scores(
 
 template <typename T, int G, int V>
 void row_values_chunk(
-    const typename T::Bits* values,
-    const char* next,
-    int width,
-    const float* weights,
-    float* accumulator) {
+    const typename T::Bits* values, int width, const float* weights, float* accumulator) {
   F acc[G][V];
   for (int g = 0; g < G; ++g) {
     for (int j = 0; j < V; ++j) {
@@ -134,13 +148,12 @@ void row_values_chunk(
   }
   for (int p = 0; p < kKvBlock; ++p) {
     const auto* row = values + static_cast<int64_t>(p) * width;
-    __builtin_prefetch(next + static_cast<int64_t>(p) * width * sizeof(*row));
     F v[V];
     for (int j = 0; j < V; ++j) {
       v[j] = T::load_vector(row + j * kLanes);
     }
     for (int g = 0; g < G; ++g) {
-      F weight = splat(weights[g * kKvBlock + p]);
+      F weight = splat(weights[g * kSpan + p]);
       for (int j = 0; j < V; ++j) {
         acc[g][j] = fma(weight, v[j], acc[g][j]);
       }
@@ -156,23 +169,17 @@ void row_values_chunk(
 // accumulator[g] += sum over a block's positions of weights[g][position] * value[position].
 template <typename T, int G>
 void row_values(
-    const typename T::Bits* values,
-    const char* next,
-    int width,
-    const float* weights,
-    float* accumulator) {
+    const typename T::Bits* values, int width, const float* weights, float* accumulator) {
   constexpr int kWide = kValueVectors * kLanes;
   constexpr int kNarrow = kLanes == 16                  ? 1
                           : 16 / kLanes < kValueVectors ? 16 / kLanes
                                                         : kValueVectors;
   int i = 0;
   for (; i + kWide <= width; i += kWide) {
-    row_values_chunk<T, G, kValueVectors>(
-        values + i, next + i * sizeof(*values), width, weights, accumulator + i);
+    row_values_chunk<T, G, kValueVectors>(values + i, width, weights, accumulator + i);
   }
   for (; i < width; i += kNarrow * kLanes) {
-    row_values_chunk<T, G, kNarrow>(
-        values + i, next + i * sizeof(*values), width, weights, accumulator + i);
+    row_values_chunk<T, G, kNarrow>(values + i, width, weights, accumulator + i);
   }
 }
 
@@ -198,31 +205,41 @@ void row_heads(
     maximum[g] = -kInfinity;
     total[g] = 0;
   }
-  alignas(64) float scores[G * kKvBlock];
-  for (int b = first_block; b < last_block; ++b) {
-    uint32_t bits = visible_bits(head.span, head.blocks[b].start, position);
-    if (bits == 0) {
-      continue;
+  alignas(64) float scores[G * kSpan];
+  for (int b = first_block; b < last_block;) {
+    const Bits* values[kSpanBlocks];
+    int count = 0;
+    for (; b < last_block && count < kSpanBlocks; ++b) {
+      const KvBlock& block = head.blocks[b];
+      uint32_t bits = visible_bits(head.span, block.start, position);
+      if (bits == 0) {
+        continue;
+      }
+      float* block_scores = scores + count * kKvBlock;
+      values[count] = reinterpret_cast<const Bits*>(block.data + head.value_offset);
+      row_scores<T, G>(
+          reinterpret_cast<const Bits*>(block.data + head.key_offset),
+          values[count],
+          q + g0 * head.head_dim,
+          head.head_dim,
+          block_scores);
+      for (int g = 0; g < G; ++g) {
+        hide(block_scores + g * kSpan, bits);
+      }
+      ++count;
     }
-    const std::byte* data = head.blocks[b].data;
-    const std::byte* following = head.blocks[b + 1 < last_block ? b + 1 : b].data;
-    row_scores<T, G>(
-        reinterpret_cast<const Bits*>(data + head.key_offset),
-        reinterpret_cast<const char*>(following + head.key_offset),
-        q + g0 * head.head_dim,
-        head.head_dim,
-        scores);
-    for (int g = 0; g < G; ++g) {
-      hide(scores + g * kKvBlock, bits);
+    for (int g = 0; g < G && count > 0; ++g) {
       softmax_step(
-          scores + g * kKvBlock, kKvBlock, maximum[g], total[g], accumulator + g * width, width);
+          scores + g * kSpan,
+          count * kKvBlock,
+          maximum[g],
+          total[g],
+          accumulator + g * width,
+          width);
     }
-    row_values<T, G>(
-        reinterpret_cast<const Bits*>(data + head.value_offset),
-        reinterpret_cast<const char*>(following + head.value_offset),
-        width,
-        scores,
-        accumulator);
+    for (int i = 0; i < count; ++i) {
+      row_values<T, G>(values[i], width, scores + i * kKvBlock, accumulator);
+    }
   }
 }
 

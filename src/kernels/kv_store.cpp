@@ -1,49 +1,49 @@
 #include "kernels/kv_store.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cassert>
-#include <cstdlib>
-#include <cstring>
 #include <new>
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
 namespace quince::kernels {
 
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kLargestSlab = size_t{64} << 20;
 // A window gives a block back only when it lies this far behind, so that the last few tokens can
 // always be trimmed.
 constexpr int64_t kSlack = kKvBlock;
 
-struct Free {
-  void operator()(std::byte* p) const {
-    std::free(p);
-  }
-};
-
 }  // namespace
 
+// Slabs are reserved, not filled: the OS gives memory, zeroed, where a block is first written.
+// (Kernels compute on slots that were never written and drop the result: those must be finite.)
 class KvMemory {
  public:
-  explicit KvMemory(size_t block_bytes) : block_bytes_(block_bytes) {}
+  explicit KvMemory(const KvLayout& layout) : layout_(layout) {}
+  ~KvMemory() {
+    for (std::byte* slab : slabs_) {
+      munmap(slab, layout_.slab_bytes());
+    }
+  }
+  KvMemory(const KvMemory&) = delete;
+  KvMemory& operator=(const KvMemory&) = delete;
 
   size_t bytes() const {
-    return bytes_;
+    return static_cast<size_t>(used_) * layout_.block_bytes();
   }
 
-  // wanted: blocks that will be asked for soon, this one included.
-  std::byte* take(int64_t wanted) {
-    if (free_.empty()) {
-      grow(wanted);
+  std::byte* take() {
+    if (!free_.empty()) {
+      std::byte* block = free_.back();
+      free_.pop_back();
+      return block;
     }
-    std::byte* block = free_.back();
-    free_.pop_back();
-    return block;
+    if (used_ == static_cast<int64_t>(slabs_.size()) * layout_.slab_blocks) {
+      add_slab();
+    }
+    return slabs_.back() +
+           static_cast<size_t>(used_++ % layout_.slab_blocks) * layout_.part_bytes();
   }
 
   void give_back(std::byte* block) {
@@ -51,37 +51,22 @@ class KvMemory {
   }
 
  private:
-  // An eighth more each time, within sensible bounds: few allocations, little waste.
-  void grow(int64_t wanted) {
-    int64_t most = std::max<int64_t>(1, static_cast<int64_t>(kLargestSlab / block_bytes_));
-    int64_t count = std::clamp<int64_t>(blocks_ / 8, 1, most);
-    count = std::max(count, wanted);
-    size_t size = count * block_bytes_;
-    size_t alignment = size >= kHugePage ? kHugePage : 64;
-    size_t rounded = (size + alignment - 1) / alignment * alignment;
-    auto* memory = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
-    if (!memory) {
+  void add_slab() {
+    slabs_.reserve(slabs_.size() + 1);
+    int flags = MAP_PRIVATE | MAP_ANON;
+#if defined(MAP_NORESERVE)
+    flags |= MAP_NORESERVE;
+#endif
+    void* slab = mmap(nullptr, layout_.slab_bytes(), PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (slab == MAP_FAILED) {
       throw std::bad_alloc();
     }
-    slabs_.emplace_back(memory);
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    if (alignment == kHugePage) {
-      madvise(memory, rounded, MADV_HUGEPAGE);  // a hint: attention strides over many small pages
-    }
-#endif
-    // Kernels compute on slots that were never written and drop the result: they must be finite.
-    std::memset(memory, 0, size);
-    for (int64_t i = count - 1; i >= 0; --i) {
-      free_.push_back(memory + i * block_bytes_);
-    }
-    blocks_ += count;
-    bytes_ += rounded;
+    slabs_.push_back(static_cast<std::byte*>(slab));
   }
 
-  size_t block_bytes_;
-  int64_t blocks_ = 0;
-  size_t bytes_ = 0;
-  std::vector<std::unique_ptr<std::byte, Free>> slabs_;
+  KvLayout layout_;
+  int64_t used_ = 0;  // blocks of the slabs that have been handed out, in their order
+  std::vector<std::byte*> slabs_;
   std::vector<std::byte*> free_;
 };
 
@@ -116,8 +101,7 @@ const KvBlock& KvBlocks::at(int64_t position) const {
   return *(after - 1);
 }
 
-KvStore::KvStore(const KvLayout& layout, const KvSpan& span, int64_t expected_length)
-    : layout_(layout), span_(span), expected_length_(expected_length) {
+KvStore::KvStore(const KvLayout& layout, const KvSpan& span) : layout_(layout), span_(span) {
   clear();
 }
 
@@ -142,7 +126,7 @@ std::shared_ptr<const KvBlocks> KvStore::append(int64_t n) {
       }
     }
     for (; covered < length_ + n; covered += kKvBlock) {
-      std::byte* data = reusable.empty() ? take_block() : reusable.back();
+      std::byte* data = reusable.empty() ? memory_->take() : reusable.back();
       if (!reusable.empty()) {
         reusable.pop_back();
       }
@@ -155,18 +139,6 @@ std::shared_ptr<const KvBlocks> KvStore::append(int64_t n) {
   }
   length_ += n;
   return list_;
-}
-
-std::byte* KvStore::take_block() {
-  int64_t wanted = 1;
-  if (memory_->bytes() == 0) {
-    int64_t most = expected_length_;
-    if (span_.window > 0) {
-      most = std::min(most, span_.keep + span_.window + kSlack);
-    }
-    wanted = std::max<int64_t>(1, (most + kKvBlock - 1) / kKvBlock);
-  }
-  return memory_->take(wanted);
 }
 
 bool KvStore::can_trim(int64_t n) const {
@@ -206,7 +178,7 @@ void KvStore::trim(int64_t n) {
 
 void KvStore::clear() {
   length_ = 0;
-  memory_ = std::make_shared<KvMemory>(layout_.block_bytes());
+  memory_ = std::make_shared<KvMemory>(layout_);
   list_ = std::make_shared<const KvBlocks>(KvBlocks{{}, memory_});
 }
 

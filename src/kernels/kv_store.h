@@ -21,36 +21,41 @@ constexpr int kKvBlock = 32;  // positions
 enum class KvType : uint8_t { f32, f16, bf16 };
 size_t bytes_of(KvType type);
 
-// How a block lies in memory: layer by layer, in a layer all heads' keys, then all heads' values.
-// Keys of a head [head_dim][kKvBlock]: one dimension of all positions is contiguous, so that a dot
-// product with a query runs over positions in vector lanes. Values of a head
+// How blocks lie in memory. They come in slabs of `slab_blocks`; in a slab, layer by layer and head
+// by head, the keys of all its blocks and then their values: attention of one head reads long runs.
+// Keys of a block [head_dim][kKvBlock]: one dimension of all positions is contiguous, so that a dot
+// product with a query runs over positions in vector lanes. Values of a block
 // [kKvBlock][value_width].
 struct KvLayout {
   int layers = 0;
   int kv_heads = 0;
   int head_dim = 0;
   KvType type = KvType::f16;
+  int slab_blocks = 64;
 
   int value_width() const {  // head_dim up to a multiple of 16; the rest is 0
     return (head_dim + 15) / 16 * 16;
   }
-  size_t key_bytes() const {  // of one head
-    return (bytes_of(type) * head_dim * kKvBlock + 63) / 64 * 64;
+  size_t part_bytes() const {  // one head's keys, or values, of a block
+    return bytes_of(type) * static_cast<size_t>(value_width()) * kKvBlock;
   }
-  size_t value_bytes() const {  // of one head
-    return bytes_of(type) * value_width() * kKvBlock;
-  }
+  // From KvBlock::data.
   size_t key_offset(int layer, int head) const {
-    return layer * layer_bytes() + head * key_bytes();
+    return static_cast<size_t>(layer * kv_heads + head) * 2 * run_bytes();
   }
   size_t value_offset(int layer, int head) const {
-    return layer * layer_bytes() + kv_heads * key_bytes() + head * value_bytes();
-  }
-  size_t layer_bytes() const {
-    return kv_heads * (key_bytes() + value_bytes());
+    return key_offset(layer, head) + run_bytes();
   }
   size_t block_bytes() const {
-    return layers * layer_bytes();
+    return static_cast<size_t>(layers) * kv_heads * 2 * part_bytes();
+  }
+  size_t slab_bytes() const {
+    return block_bytes() * slab_blocks;
+  }
+
+ private:
+  size_t run_bytes() const {
+    return part_bytes() * slab_blocks;
   }
 };
 
@@ -66,8 +71,8 @@ struct KvSpan {
 };
 
 struct KvBlock {
-  std::byte* data;
-  int64_t start;  // position of its first slot, a multiple of kKvBlock
+  std::byte* data;  // its keys of layer 0, head 0
+  int64_t start;    // position of its first slot, a multiple of kKvBlock
 };
 
 class KvMemory;  // the allocations behind the blocks
@@ -82,8 +87,7 @@ struct KvBlocks {
 
 class KvStore {
  public:
-  // expected_length: positions to make room for at once (a hint).
-  KvStore(const KvLayout& layout, const KvSpan& span, int64_t expected_length);
+  KvStore(const KvLayout& layout, const KvSpan& span);
 
   const KvLayout& layout() const {
     return layout_;
@@ -94,7 +98,7 @@ class KvStore {
   int64_t length() const {
     return length_;
   }
-  size_t bytes() const;  // allocated
+  size_t bytes() const;  // of blocks that have ever been used
 
   // Gives back blocks that position length() and later ones cannot see, adds room for n positions,
   // and returns the list that a step over them reads and writes. Throws std::bad_alloc.
@@ -106,12 +110,9 @@ class KvStore {
   void clear();          // also gives the memory back
 
  private:
-  std::byte* take_block();
-
   KvLayout layout_;
   KvSpan span_;
   int64_t length_ = 0;
-  int64_t expected_length_;
   std::shared_ptr<KvMemory> memory_;
   std::shared_ptr<const KvBlocks> list_;  // shared with steps: copied before it is changed
 };

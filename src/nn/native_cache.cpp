@@ -43,7 +43,7 @@ NativeCache::NativeCache(
       span.keep = options.keep;
       span.window = *options.max_size - options.keep;
     }
-    stores_.emplace_back(layout, span, options.expected_length);
+    stores_.emplace_back(layout, span);
   }
 }
 

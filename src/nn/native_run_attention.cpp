@@ -92,13 +92,19 @@ void StepRun::attend(Member& me, size_t index) const {
   const bool last = index + 1 == weights_.layers.size();
   const std::vector<AttentionUnit>& units =
       last ? step_.last_units_ : step_.units_[static_cast<size_t>(model_.kinds.kind[index])];
+  // Prompt rows differ in cost, so they are dealt one by one. Parts of single rows are dealt in
+  // runs: neighbours continue in the same memory.
   const auto count = static_cast<int64_t>(units.size());
-  for (int64_t i = me.team.next(); i < count; i = me.team.next()) {
-    const AttentionUnit& unit = units[static_cast<size_t>(i)];
-    if (unit.single) {
-      attend_single(me, index, unit);
-    } else {
-      attend_many(me, index, unit);
+  const bool even = step_.store_units_.empty();
+  const int64_t runs = even ? std::min<int64_t>(count, 2 * me.team.size()) : count;
+  for (int64_t run = me.team.next(); run < runs; run = me.team.next()) {
+    for (int64_t i = count * run / runs; i < count * (run + 1) / runs; ++i) {
+      const AttentionUnit& unit = units[static_cast<size_t>(i)];
+      if (unit.single) {
+        attend_single(me, index, unit);
+      } else {
+        attend_many(me, index, unit);
+      }
     }
   }
 }

@@ -53,8 +53,9 @@ class Sequence {
     layout_.layers = 2;  // the second one is used: offsets matter
     layout_.kv_heads = shape.kv_heads;
     layout_.head_dim = shape.head_dim;
+    layout_.slab_blocks = 3;
     layout_.type = type;
-    store_ = std::make_unique<KvStore>(layout_, span, 0);
+    store_ = std::make_unique<KvStore>(layout_, span);
   }
 
   AttentionHead head(int h) const {

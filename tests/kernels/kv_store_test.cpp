@@ -41,31 +41,35 @@ TEST(KvSpan, BitsFollowTheDefinition) {
   }
 }
 
-TEST(KvLayout, PartsDoNotOverlap) {
+TEST(KvLayout, PartsOfASlabFillItWithoutOverlap) {
   KvLayout layout = small_layout();
+  layout.slab_blocks = 3;
   EXPECT_EQ(layout.value_width(), 32);
-  std::set<std::pair<size_t, size_t>> parts;
-  for (int layer = 0; layer < layout.layers; ++layer) {
-    for (int head = 0; head < layout.kv_heads; ++head) {
-      parts.insert({layout.key_offset(layer, head), layout.key_bytes()});
-      parts.insert({layout.value_offset(layer, head), layout.value_bytes()});
+  std::set<size_t> starts;
+  for (int block = 0; block < layout.slab_blocks; ++block) {
+    for (int layer = 0; layer < layout.layers; ++layer) {
+      for (int head = 0; head < layout.kv_heads; ++head) {
+        const size_t data = block * layout.part_bytes();
+        starts.insert(data + layout.key_offset(layer, head));
+        starts.insert(data + layout.value_offset(layer, head));
+      }
     }
   }
   size_t end = 0;
-  for (auto [offset, size] : parts) {
-    EXPECT_EQ(offset, end);
-    EXPECT_EQ(offset % 64, 0u);
-    end = offset + size;
+  for (size_t start : starts) {
+    EXPECT_EQ(start, end);
+    EXPECT_EQ(start % 64, 0u);
+    end = start + layout.part_bytes();
   }
-  EXPECT_EQ(end, layout.block_bytes());
+  EXPECT_EQ(end, layout.slab_bytes());
 }
 
 TEST(KvStore, GrowsWithoutMovingAndStartsFinite) {
-  KvStore store(small_layout(), {}, 0);
+  KvStore store(small_layout(), {});
   auto first = store.append(1);
   ASSERT_EQ(first->blocks.size(), 1u);
   std::byte* data = first->blocks[0].data;
-  for (size_t i = 0; i < small_layout().block_bytes(); ++i) {
+  for (size_t i = 0; i < small_layout().slab_bytes(); ++i) {
     ASSERT_EQ(data[i], std::byte{0});
   }
   auto later = store.append(1000);
@@ -81,31 +85,35 @@ TEST(KvStore, GrowsWithoutMovingAndStartsFinite) {
 }
 
 TEST(KvStore, ListIsSharedWhileNothingChanges) {
-  KvStore store(small_layout(), {}, 0);
+  KvStore store(small_layout(), {});
   auto a = store.append(1);
   auto b = store.append(1);
   EXPECT_EQ(a.get(), b.get());
 }
 
-TEST(KvStore, ExpectedLengthAllocatesOnce) {
-  KvStore store(small_layout(), {}, 500);
+TEST(KvStore, CountsWhatIsUsedNotWhatIsReserved) {
+  KvStore store(small_layout(), {});
+  EXPECT_EQ(store.bytes(), 0u);
   store.append(1);
-  size_t bytes = store.bytes();
-  store.append(499);
-  EXPECT_EQ(store.bytes(), bytes);
+  EXPECT_EQ(store.bytes(), small_layout().block_bytes());
+  store.append(32 * 64);  // into a second slab
+  EXPECT_EQ(store.bytes(), 65 * small_layout().block_bytes());
+  store.trim(2000);
+  store.append(2000);
+  EXPECT_EQ(store.bytes(), 65 * small_layout().block_bytes());
 }
 
 TEST(KvStore, ClearGivesMemoryBackAndOldStepsKeepTheirs) {
-  KvStore store(small_layout(), {}, 0);
+  KvStore store(small_layout(), {});
   auto list = store.append(100);
   store.clear();
   EXPECT_EQ(store.length(), 0);
   EXPECT_EQ(store.bytes(), 0u);
-  std::memset(list->blocks[3].data, 1, small_layout().block_bytes());  // still ours
+  std::memset(list->blocks[3].data, 1, small_layout().part_bytes());  // still ours
 }
 
 TEST(KvStore, TrimAll) {
-  KvStore store(small_layout(), {0, 40}, 0);
+  KvStore store(small_layout(), {0, 40});
   store.append(500);
   EXPECT_FALSE(store.can_trim(501));
   EXPECT_FALSE(store.can_trim(-1));
@@ -117,7 +125,7 @@ TEST(KvStore, TrimAll) {
 
 TEST(KvStore, WindowCanAlwaysTrimAFewTokens) {
   for (KvSpan span : {KvSpan{0, 40}, KvSpan{4, 60}, KvSpan{33, 40}}) {
-    KvStore store(small_layout(), span, 0);
+    KvStore store(small_layout(), span);
     for (int i = 0; i < 400; ++i) {
       store.append(1);
       EXPECT_TRUE(store.can_trim(std::min<int64_t>(store.length(), kKvBlock - 1)))
@@ -132,7 +140,7 @@ TEST(KvStore, WindowCanAlwaysTrimAFewTokens) {
 TEST(KvStore, RandomHistoriesKeepWhatIsVisible) {
   std::mt19937 random(7);
   for (KvSpan span : {KvSpan{0, 0}, KvSpan{0, 33}, KvSpan{4, 64}, KvSpan{50, 40}, KvSpan{64, 1}}) {
-    KvStore store(small_layout(), span, 0);
+    KvStore store(small_layout(), span);
     size_t most_blocks = 0;
     for (int step = 0; step < 3000; ++step) {
       if (random() % 8 == 0) {
