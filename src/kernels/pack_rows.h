@@ -1,5 +1,4 @@
-// Codes and scales out of one row of a model file, in natural order: what each format means, apart
-// from how blocks of 16 rows are laid out. Scalar code; the compiler vectorizes the loops.
+// Which form a source is held in, and how its scales get there.
 #pragma once
 
 #include <cstddef>
@@ -32,11 +31,6 @@ struct PackPlan {
 
 // Throws UserError when an MLX triple's parts do not fit together.
 PackPlan plan_of(const PackSource& source);
-
-// The 32 codes of chunk `chunk` of a row.
-using ChunkCodes = void (*)(const std::byte* row, int64_t chunk, uint8_t* codes);
-ChunkCodes chunk_codes(TensorType type);  // null when the type is not kept
-ChunkCodes mlx_chunk_codes(int bits);
 
 // Scales of one unit (a 32-column block, or a super block) of one row, written to column `lane` of
 // the unit's place in the packed block.

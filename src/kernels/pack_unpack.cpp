@@ -124,22 +124,6 @@ void unpack_chunk(int bits, const std::byte* chunk, uint8_t* out) {
   });
 }
 
-void pack_chunk(int bits, const uint8_t* codes, std::byte* chunk) {
-  std::memset(chunk, 0, static_cast<size_t>(bits) * kVector);
-  for_each_plane(bits, [&](int shift, int width, int offset) {
-    const int per_byte = 8 / width;
-    const int mask = (1 << width) - 1;
-    for (int step = 0; step < kSteps; ++step) {
-      const uint8_t* from = codes + step * kVector;
-      const int up = step % per_byte * width;
-      std::byte* to = chunk + offset + step / per_byte * kVector;
-      for (int i = 0; i < kVector; ++i) {
-        to[i] |= static_cast<std::byte>(((from[i] >> shift) & mask) << up);
-      }
-    }
-  });
-}
-
 void unpack_lane(int bits, const std::byte* chunk, int lane, uint8_t* codes) {
   uint32_t out[kSteps] = {};  // 4 codes each
   for_each_plane(bits, [&](int shift, int width, int offset) {

@@ -15,9 +15,6 @@ void unpack_chunk(int bits, const std::byte* chunk, uint8_t* out);
 // The 32 codes of one row (lane 0-15) of a chunk.
 void unpack_lane(int bits, const std::byte* chunk, int lane, uint8_t* codes);
 
-// The inverse of unpack_chunk; chunk must not overlap codes.
-void pack_chunk(int bits, const uint8_t* codes, std::byte* chunk);
-
 // Groups of 16 columns have two scales a chunk, all others one.
 inline int scales_per_chunk(const PackedMatrix::Layout& w) {
   return w.format.group == 16 ? 2 : 1;
