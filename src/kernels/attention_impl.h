@@ -20,25 +20,31 @@ void store_as(
     const float* v,
     int64_t stride) {
   using Bits = typename T::Bits;
+  constexpr int kDims = 16;  // keys are turned in small tiles: reads and writes both stay in lines
   auto* key = reinterpret_cast<Bits*>(keys) + slot;  // [head_dim][kKvBlock]
   auto* value = reinterpret_cast<Bits*>(values) + static_cast<int64_t>(slot) * head.value_width;
-  constexpr int kDims = 16;  // keys are turned in small tiles: reads and writes both stay in lines
-  Bits tile[kDims][kKvBlock];
+  Bits tile[kKvBlock][kDims];
   for (int d = 0; d < head.head_dim; d += kDims) {
-    int dims = head.head_dim - d < kDims ? head.head_dim - d : kDims;
+    const int dims = head.head_dim - d < kDims ? head.head_dim - d : kDims;
     for (int r = 0; r < rows; ++r) {
-      for (int i = 0; i < dims; ++i) {
-        tile[i][r] = T::from(k[r * stride + d + i]);
-      }
+      const float* from = k + r * stride + d;
+      for_vectors(dims, [&](int64_t i, int count) {
+        T::store_vector(tile[r] + i, load_n(from + i, count));
+      });
     }
     for (int i = 0; i < dims; ++i) {
-      memcpy(key + static_cast<int64_t>(d + i) * kKvBlock, tile[i], rows * sizeof(Bits));
+      Bits* to = key + static_cast<int64_t>(d + i) * kKvBlock;
+      for (int r = 0; r < rows; ++r) {
+        to[r] = tile[r][i];
+      }
     }
   }
   for (int r = 0; r < rows; ++r) {
-    for (int i = 0; i < head.head_dim; ++i) {
-      value[static_cast<int64_t>(r) * head.value_width + i] = T::from(v[r * stride + i]);
-    }
+    const float* from = v + r * stride;
+    Bits* to = value + static_cast<int64_t>(r) * head.value_width;
+    for_vectors(head.head_dim, [&](int64_t i, int count) {
+      T::store_vector(to + i, load_n(from + i, count));  // what is behind head_dim becomes 0
+    });
   }
 }
 

@@ -14,8 +14,8 @@ struct StoredF32 {
   static F load_vector(const float* p) {
     return load(p);
   }
-  static float from(float x) {
-    return x;
+  static void store_vector(float* p, F x) {
+    store(p, x);
   }
 };
 struct StoredF16 {
@@ -23,8 +23,8 @@ struct StoredF16 {
   static F load_vector(const uint16_t* p) {
     return load_f16(p);
   }
-  static uint16_t from(float x) {
-    return float_to_f16_bits(x);
+  static void store_vector(uint16_t* p, F x) {
+    store_f16(p, x);
   }
 };
 struct StoredBf16 {
@@ -32,8 +32,8 @@ struct StoredBf16 {
   static F load_vector(const uint16_t* p) {
     return load_bf16(p);
   }
-  static uint16_t from(float x) {
-    return float_to_bf16_bits(x);
+  static void store_vector(uint16_t* p, F x) {
+    store_bf16(p, x);
   }
 };
 
