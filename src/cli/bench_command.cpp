@@ -261,10 +261,11 @@ Action add_bench(CLI::App& app) {
   output.text("-m,--model", "MODEL", flags->model_flag, "The model, as a flag");
   app.footer(
       "tok/s is the median; a batch counts the tokens of all its sequences. GB/s: weights, keys "
-      "and values that\n"
-      "every step must read; share: of the measured read bandwidth. Prompts are measured one at a "
-      "time.\n\n"
-      "Example:\n  quince bench model.gguf -p 128,512 -n 128 -b 1,4,16 -d 0,4096 -r 3");
+      "and "
+      "values that every step must read; share: of the measured read bandwidth. Prompts are "
+      "measured "
+      "one at a time.\n\nExample:\n"
+      "  quince bench model.gguf -p 128,512 -n 128 -b 1,4,16 -d 0,4096 -r 3");
   return [flags] { return bench(*flags); };
 }
 

@@ -194,14 +194,13 @@ Action add_convert(CLI::App& app) {
   accept_flag(app, "--trust-remote-code", false, "nothing from a model's repository is ever run");
   app.footer(
       "Without -q and -d a quantized model stays quantized: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, "
-      "Q5_K and MLX's\n"
-      "own matrices keep their codes (exactly so with --dtype f32, and the first five with f16, "
-      "too); the\n"
-      "other block types get 8 bits in groups of 32. Plain weights stay plain.\n"
+      "Q5_K "
+      "and MLX's own matrices keep their codes (exactly so with --dtype f32, the first five with "
+      "f16 "
+      "too); the other block types get 8 bits in groups of 32. Plain weights stay plain.\n"
       "A matrix whose width is no multiple of the group gets a smaller group or stays plain; each "
-      "one is\n"
-      "printed, and written into config.json.\n\n"
-      "Examples:\n"
+      "one "
+      "is printed, and written into config.json.\n\nExamples:\n"
       "  quince convert SmolLM2-135M-Instruct.Q4_1.gguf smollm2-mlx\n"
       "  quince convert Qwen/Qwen3-0.6B qwen3-4bit --q-bits 4 --q-group-size 64");
   return [flags] { return convert_model(*flags); };

@@ -77,12 +77,45 @@ void append_option(std::string& out, const CLI::Option& option, size_t width) {
 
 }  // namespace
 
+namespace {
+
+// Prose is wrapped; lines that begin with a space (examples) stay as they are.
+std::string footer(const std::string& text, size_t columns) {
+  std::string out;
+  for (size_t begin = 0; begin <= text.size();) {
+    size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    if (line.starts_with(' ')) {
+      out += line + "\n";
+    } else {
+      for (const std::string& part : wrap(line, columns)) {
+        out += part + "\n";
+      }
+    }
+    begin = end + 1;
+  }
+  return out;
+}
+
+std::string usage(const CLI::App& app) {
+  std::string text = "Usage: quince " + app.get_name();
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional()) {
+      text += " " + option->get_name(true, false);
+    }
+  }
+  return text + " [FLAGS]\n";
+}
+
+}  // namespace
+
 std::string help_text(const CLI::App& app, int width) {
   size_t columns = static_cast<size_t>(std::clamp(width, 60, 110));
   std::string out;
   for (const std::string& line : wrap(app.get_description(), columns)) {
     out += line + "\n";
   }
+  out += "\n" + usage(app);
   std::vector<std::string> groups;
   for (const CLI::Option* option : app.get_options()) {
     const std::string& group = option->get_group();
@@ -99,7 +132,7 @@ std::string help_text(const CLI::App& app, int width) {
     }
   }
   if (!app.get_footer().empty()) {
-    out += "\n" + app.get_footer() + "\n";
+    out += "\n" + footer(app.get_footer(), columns);
   }
   return out;
 }

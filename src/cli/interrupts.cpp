@@ -7,6 +7,8 @@
 #include <array>
 #include <cerrno>
 
+#include "cli/terminal.h"
+
 namespace quince::cli {
 
 namespace {
@@ -23,6 +25,7 @@ static_assert(std::atomic<int>::is_always_lock_free);
 extern "C" void quince_on_signal(int signal) {
   int saved = errno;
   if (presses.fetch_add(1) + 1 >= kPatience) {
+    restore_terminal();
     _exit(128 + signal);
   }
   char byte = static_cast<char>(signal);

@@ -1,6 +1,7 @@
 #include "cli/line_editor.h"
 
 #include <histedit.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -90,6 +91,15 @@ struct LineEditor::Impl {
     self.interrupted = true;
     self.interrupted_text = self.typed();
     return CC_NEWLINE;
+  }
+
+  static unsigned char on_suspend(EditLine* edit, int) {
+    el_set(edit, EL_PREP_TERM, 0);
+    mark_pastes(false);
+    kill(0, SIGTSTP);  // the whole job, as the terminal would have done
+    mark_pastes(true);
+    el_set(edit, EL_PREP_TERM, 1);
+    return CC_REDISPLAY;
   }
 
   static unsigned char on_newline(EditLine* edit, int) {
@@ -207,22 +217,26 @@ LineEditor::LineEditor(std::filesystem::path history_file, std::vector<std::stri
   el_set(edit, EL_EDITOR, "emacs");
   el_set(edit, EL_SIGNAL, 1);  // window size, suspend and resume
   el_set(edit, EL_HIST, history, self.past);
-  // While a line is edited Ctrl-C is a key; while an answer runs it is a signal.
-  el_set(edit, EL_SETTY, "-d", "intr=", nullptr);
+  // While a line is edited Ctrl-C and Ctrl-Z are keys; while an answer runs they are signals.
+  el_set(edit, EL_SETTY, "-d", "-isig", nullptr);
   el_set(edit, EL_ADDFN, "quince-interrupt", "Drop the line", &Impl::on_interrupt);
+  el_set(edit, EL_ADDFN, "quince-suspend", "Suspend the program", &Impl::on_suspend);
   el_set(edit, EL_ADDFN, "quince-newline", "Insert a new line", &Impl::on_newline);
   el_set(edit, EL_ADDFN, "quince-paste", "Insert what is pasted", &Impl::on_paste);
   el_set(edit, EL_ADDFN, "quince-complete", "Complete a command", &Impl::on_complete);
   el_set(edit, EL_BIND, "^C", "quince-interrupt", nullptr);
+  el_set(edit, EL_BIND, "^Z", "quince-suspend", nullptr);
   el_set(edit, EL_BIND, "\x1b\r", "quince-newline", nullptr);
   el_set(edit, EL_BIND, "\x1b\n", "quince-newline", nullptr);
   el_set(edit, EL_BIND, "\x1b[200~", "quince-paste", nullptr);
   el_set(edit, EL_BIND, "^I", "quince-complete", nullptr);
   el_set(edit, EL_BIND, "^R", "em-inc-search-prev", nullptr);
   el_source(edit, nullptr);  // the user's own ~/.editrc comes last
+  mark_pastes(true);         // all the time: the user may paste while an answer runs
 }
 
 LineEditor::~LineEditor() {
+  mark_pastes(false);
   el_end(impl_->edit);
   history_end(impl_->past);
 }
@@ -231,16 +245,8 @@ Line LineEditor::read(const std::string& prompt) {
   Impl& self = *impl_;
   self.prompt = prompt;
   self.interrupted = false;
-  const char* kind = std::getenv("TERM");
-  bool bracketed = stdout_is_terminal() && kind != nullptr && std::string_view(kind) != "dumb";
-  if (bracketed) {
-    write_stdout("\x1b[?2004h");
-  }
   int count = 0;
   const char* typed = el_gets(self.edit, &count);
-  if (bracketed) {
-    write_stdout("\x1b[?2004l");
-  }
   if (self.interrupted) {
     write_stdout("\n");
     self.pastes.clear();

@@ -1,9 +1,12 @@
 #include "cli/terminal.h"
 
 #include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
@@ -70,6 +73,57 @@ std::string printable(std::string_view text) {
     out += text[i];
   }
   return out;
+}
+
+namespace {
+
+// A signal handler reaches nothing but statics; see restore_terminal.
+termios typing_settings;
+std::atomic<bool> typing_hidden = false;
+std::atomic<bool> pastes_marked = false;
+
+constexpr std::string_view kMarkPastes = "\x1b[?2004h";
+constexpr std::string_view kPlainPastes = "\x1b[?2004l";
+
+void show_typing() {
+  if (typing_hidden.exchange(false)) {
+    tcsetattr(STDIN_FILENO, TCSANOW, &typing_settings);
+  }
+}
+
+}  // namespace
+
+HiddenTyping::HiddenTyping() {
+  termios settings{};
+  // Not from the background, where changing the terminal would stop the program.
+  bool ours = tcgetpgrp(STDIN_FILENO) == getpgrp();
+  if (!ours || tcgetattr(STDIN_FILENO, &settings) != 0 || (settings.c_lflag & ECHO) == 0) {
+    return;
+  }
+  typing_settings = settings;
+  settings.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+  typing_hidden = tcsetattr(STDIN_FILENO, TCSANOW, &settings) == 0;
+}
+
+HiddenTyping::~HiddenTyping() {
+  show_typing();
+}
+
+void mark_pastes(bool on) {
+  const char* kind = std::getenv("TERM");
+  bool able = stdin_is_terminal() && stdout_is_terminal() && kind != nullptr &&
+              std::string_view(kind) != "dumb";
+  if (able && pastes_marked.exchange(on) != on) {
+    write_stdout(on ? kMarkPastes : kPlainPastes);
+  }
+}
+
+void restore_terminal() {
+  show_typing();
+  if (pastes_marked.exchange(false)) {
+    [[maybe_unused]] ssize_t written =
+        ::write(STDOUT_FILENO, kPlainPastes.data(), kPlainPastes.size());
+  }
 }
 
 void TextOutput::write(std::string_view text) {

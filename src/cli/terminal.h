@@ -24,6 +24,23 @@ void write_stdout(std::string_view text);
 // tab become visible ("\x1b"), so that nobody but us steers the terminal. Valid UTF-8 in and out.
 std::string printable(std::string_view text);
 
+// While it lives, what is typed does not show: neither "^C" nor a next question typed ahead belongs
+// into the middle of an answer. It is read later.
+class HiddenTyping {
+ public:
+  HiddenTyping();
+  ~HiddenTyping();
+  HiddenTyping(const HiddenTyping&) = delete;
+  HiddenTyping& operator=(const HiddenTyping&) = delete;
+};
+
+// Asks the terminal to mark what is pasted, so that its newlines do not end a message. No effect
+// without a terminal that can.
+void mark_pastes(bool on);
+
+// Undoes both: for a signal handler that is about to end the program (async-signal-safe).
+void restore_terminal();
+
 // Shows streamed text on standard output: printable() when that is a terminal, unchanged otherwise.
 class TextOutput {
  public:
