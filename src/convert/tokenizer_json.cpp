@@ -216,7 +216,7 @@ json::object model(const Vocabulary& vocabulary) {
       {"unk_token", unknown},
       {"continuing_subword_prefix", nullptr},
       {"end_of_word_suffix", nullptr},
-      {"fuse_unk", scored},
+      {"fuse_unk", false},
       {"byte_fallback", bytes && !vocabulary.byte_level},
       {"ignore_merges", vocabulary.whole_words},
       {"vocab", std::move(vocab)},
