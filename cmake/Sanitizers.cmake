@@ -8,6 +8,10 @@ endif()
 
 add_compile_options(-fsanitize=${QUINCE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
 add_link_options(-fsanitize=${QUINCE_SANITIZE})
+if(QUINCE_FUZZ)
+  # Our code tells libFuzzer which branches an input has reached.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 # Assertions on, little optimization, line numbers: quick to build, and reports that can be read.
 string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
 string(REPLACE "-O2" "-O1" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
