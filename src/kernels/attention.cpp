@@ -16,8 +16,12 @@ RowParts row_parts(int block_count) {
   return parts;
 }
 
-int rows_at_once(int group) {
-  return std::clamp(256 / group, 8, 64);
+int rows_at_once(int group, int rows) {
+  // Enough query rows to be worth converting a block for, few enough to stay in the cache; short
+  // segments are cut finer, so that more than one thread finds work.
+  const int fewest = std::max(16, (96 / group + 15) / 16 * 16);
+  const int most = std::clamp(256 / group, 16, 64);
+  return std::clamp((rows / 4 + 15) / 16 * 16, std::min(fewest, most), most);
 }
 
 const AttentionOps& attention_ops(CpuPath path) {

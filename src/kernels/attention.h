@@ -84,7 +84,7 @@ struct AttentionOps {
 // The best table that the path allows.
 const AttentionOps& attention_ops(CpuPath path);
 
-// Rows that attend_rows is best given at once.
-int rows_at_once(int group);
+// Rows that attend_rows is best given at once, of a segment of `rows`.
+int rows_at_once(int group, int rows);
 
 }  // namespace quince::kernels

@@ -1,7 +1,9 @@
-// attend_rows on AMX tiles (16 x 16 sums of bf16 pairs). Every operand is cut into two bf16
-// numbers, high + low, and three of the four products are summed: f16 numbers are cut exactly,
-// queries and weights to 2^-18, so the result is nearly that of f32 arithmetic. Keys and values
-// that are bf16 already need two products only.
+// attend_rows on AMX tiles (16 x 16 sums of bf16 pairs). For the scores, which go through an
+// exponential, queries and keys are cut into two bf16 numbers, high + low, and three of the four
+// products are summed: nearly f32 arithmetic (keys that are bf16 already need two products only).
+// The weighted sum of values takes weights and values as plain bf16: its error averages out over
+// positions and is that of the result's own rounding, since the next matrix reads it as bf16 or 8
+// bits.
 //
 // Tiles lie whole in the workspace, 1 KiB each. A tile of a left operand: [16 rows][32 columns]. A
 // tile of a right operand: [16 pairs of rows][16 columns][2].
@@ -13,7 +15,8 @@ namespace {
 
 constexpr int kTile = 16;                     // rows, and columns of a sum
 constexpr int kDepth = 32;                    // columns of a left tile, rows of a right one
-constexpr int kTileNumbers = kTile * kDepth;  // bf16 numbers in 1 KiB
+constexpr int kTileNumbers = kTile * kDepth;  // bf16 numbers in a tile
+constexpr int kTileBytes = 2 * kTileNumbers;
 static_assert(kKvBlock == kDepth && kLanes == 16);
 
 struct alignas(64) TileConfig {
@@ -40,7 +43,12 @@ inline F minus(F x, __m512i high) {
   return sub(x, _mm512_castsi512_ps(high));
 }
 
-// Lane i of `even` beside lane i of `odd`.
+// Lane i of `even` beside lane i of `odd`, rounded.
+inline __m512i nearest_pairs(F even, F odd) {
+  return _mm512_or_si512(_mm512_srli_epi32(nearest_bf16(even), 16), nearest_bf16(odd));
+}
+
+// The same, cut.
 inline Cut cut_pairs(F even, F odd) {
   __m512i e = nearest_bf16(even);
   __m512i o = nearest_bf16(odd);
@@ -88,15 +96,15 @@ void key_tiles(const typename T::Bits* keys, int dim, uint16_t* high, uint16_t* 
 
 // Values of a block [32 positions][width] to right tiles [width / 16].
 template <typename T>
-void value_tiles(const typename T::Bits* values, int width, uint16_t* high, uint16_t* low) {
+void value_tiles(const typename T::Bits* values, int width, uint16_t* to) {
   for (int pair = 0; pair < kTile; ++pair) {
     const auto* even = values + static_cast<int64_t>(2 * pair) * width;
     for (int n = 0; n < width / kTile; ++n) {
-      Cut cut =
-          cut_pairs(T::load_vector(even + n * kTile), T::load_vector(even + width + n * kTile));
       int64_t at = static_cast<int64_t>(n) * kTileNumbers + pair * kDepth;
-      _mm512_store_si512(high + at, cut.high);
-      _mm512_store_si512(low + at, cut.low);
+      _mm512_store_si512(
+          to + at,
+          nearest_pairs(
+              T::load_vector(even + n * kTile), T::load_vector(even + width + n * kTile)));
     }
   }
 }
@@ -114,8 +122,9 @@ struct Right {
   int64_t stride;
 };
 
-// c[M tiles][N tiles] (+)= left * right. Tile registers: 0-3 sums, 4-5 left, 6-7 right.
-template <int M, int N, bool kAdd, bool kLowRight>
+// c[M tiles][N tiles] (+)= left * right, of the products high * high, low * high, high * low the
+// first kTerms. Tile registers: 0-3 sums, 4-5 left, 6-7 right.
+template <int M, int N, bool kAdd, int kTerms>
 inline void multiply(const Left& a, const Right& b, int steps, float* c, int64_t ldc) {
   const int64_t row_bytes = ldc * static_cast<int64_t>(sizeof(float));
   float* c0 = c;
@@ -154,17 +163,19 @@ inline void multiply(const Left& a, const Right& b, int steps, float* c, int64_t
     if constexpr (N > 1) {
       _tile_loadd(7, b.high[1] + s * b.stride, 64);
     }
-    _tile_loadd(4, a.low[0] + s * a.stride, 64);
-    if constexpr (M > 1) {
-      _tile_loadd(5, a.low[1] + s * a.stride, 64);
+    if constexpr (kTerms > 1) {
+      _tile_loadd(4, a.low[0] + s * a.stride, 64);
+      if constexpr (M > 1) {
+        _tile_loadd(5, a.low[1] + s * a.stride, 64);
+      }
+      products();
     }
-    products();
     _tile_loadd(4, a.high[0] + s * a.stride, 64);
     if constexpr (M > 1) {
       _tile_loadd(5, a.high[1] + s * a.stride, 64);
     }
     products();
-    if constexpr (kLowRight) {
+    if constexpr (kTerms > 2) {
       _tile_loadd(6, b.low[0] + s * b.stride, 64);
       if constexpr (N > 1) {
         _tile_loadd(7, b.low[1] + s * b.stride, 64);
@@ -188,10 +199,11 @@ inline void multiply(const Left& a, const Right& b, int steps, float* c, int64_t
 struct TileWorkspace {
   int n;  // rows * group
   int row_tiles;
-  int steps;                                                   // depth steps over head_dim
-  int value_columns;                                           // tiles over value_width
-  int64_t queries, keys, values, weights;                      // high and, behind it, low
-  int64_t queries_half, keys_half, values_half, weights_half;  // bf16 numbers in each
+  int steps;                        // depth steps over head_dim
+  int value_columns;                // tiles over value_width
+  int64_t queries, keys;            // high and, behind it, low
+  int64_t queries_half, keys_half;  // bf16 numbers in each
+  int64_t values, weights;
   int64_t scores, outputs, maxima, totals, end;
 
   TileWorkspace(const AttentionHead& head, int rows) {
@@ -201,13 +213,11 @@ struct TileWorkspace {
     value_columns = head.value_width / kTile;
     queries_half = static_cast<int64_t>(row_tiles) * steps * kTileNumbers;
     keys_half = static_cast<int64_t>(kSpanBlocks) * steps * 2 * kTileNumbers;
-    values_half = static_cast<int64_t>(kSpanBlocks) * value_columns * kTileNumbers;
-    weights_half = static_cast<int64_t>(row_tiles) * kSpanBlocks * kTileNumbers;
     queries = 0;
     keys = queries + queries_half * 4;
     values = keys + keys_half * 4;
-    weights = values + values_half * 4;
-    scores = weights + weights_half * 4;
+    weights = values + static_cast<int64_t>(kSpanBlocks) * value_columns * kTileBytes;
+    scores = weights + static_cast<int64_t>(row_tiles) * kSpanBlocks * kTileBytes;
     int64_t padded = static_cast<int64_t>(row_tiles) * kTile;
     outputs = scores + padded * kSpan * 4;
     maxima = outputs + padded * head.value_width * 4;
@@ -217,7 +227,7 @@ struct TileWorkspace {
 };
 
 // Work on one piece of attend_rows; the pieces share this.
-template <typename T, bool kLowRight>
+template <typename T, int kKeyTerms>
 class TileRows {
  public:
   TileRows(const AttentionHead& head, int rows, int64_t first_position, std::byte* workspace)
@@ -288,10 +298,7 @@ class TileRows {
         keys + at_.keys_half);
     uint16_t* values = tile(values_, static_cast<int64_t>(index) * at_.value_columns);
     value_tiles<T>(
-        reinterpret_cast<const Bits*>(block.data + head_.value_offset),
-        head_.value_width,
-        values,
-        values + at_.values_half);
+        reinterpret_cast<const Bits*>(block.data + head_.value_offset), head_.value_width, values);
   }
 
   // Row tiles i and i + 1 (if there) against the blocks at hand.
@@ -327,9 +334,9 @@ class TileRows {
           2 * kTileNumbers};
       float* c = scores_ + static_cast<int64_t>(i) * kTile * kSpan + b * kKvBlock;
       if (paired(i)) {
-        multiply<2, 2, false, kLowRight>(a, keys, at_.steps, c, kSpan);
+        multiply<2, 2, false, kKeyTerms>(a, keys, at_.steps, c, kSpan);
       } else {
-        multiply<1, 2, false, kLowRight>(a, keys, at_.steps, c, kSpan);
+        multiply<1, 2, false, kKeyTerms>(a, keys, at_.steps, c, kSpan);
       }
     }
   }
@@ -346,19 +353,26 @@ class TileRows {
       for (int b = 0; b < blocks; ++b) {
         hide(score + b * kKvBlock, visible_bits(head_.span, starts_[b], position));
       }
-      softmax_step(
+      const bool visible = raise_maximum(
           score,
           blocks * kKvBlock,
           maxima_[row],
           totals_[row],
           outputs_ + static_cast<int64_t>(row) * width,
           width);
+      F parts = zero();
       for (int b = 0; b < blocks; ++b) {
-        Cut cut = cut_row(load(score + b * kKvBlock), load(score + b * kKvBlock + kLanes));
         uint16_t* to = tile(weights_, (row / kTile) * kSpanBlocks + b) + (row % kTile) * kDepth;
-        _mm512_store_si512(to, cut.high);
-        _mm512_store_si512(to + at_.weights_half, cut.low);
+        F left = zero();
+        F right = zero();
+        if (visible) {
+          left = exp(sub(load(score + b * kKvBlock), splat(maxima_[row])));
+          right = exp(sub(load(score + b * kKvBlock + kLanes), splat(maxima_[row])));
+          parts = add(parts, add(left, right));
+        }
+        _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(right, left)));
       }
+      totals_[row] += sum(parts);
     }
   }
 
@@ -368,24 +382,24 @@ class TileRows {
       return;
     }
     const int64_t width = head_.value_width;
-    Left a = left_tiles(weights_, at_.weights_half, i, kSpanBlocks);
+    Left a = left_tiles(weights_, 0, i, kSpanBlocks);
     for (int n = 0; n < at_.value_columns; n += 2) {
       uint16_t* first_column = tile(values_, n);
       uint16_t* second_column = tile(values_, n + 1);
       Right values = {
           {first_column, second_column},
-          {first_column + at_.values_half, second_column + at_.values_half},
+          {},
           static_cast<int64_t>(at_.value_columns) * kTileNumbers};
       float* c = outputs_ + i * kTile * width + n * kTile;
       bool two_columns = n + 1 < at_.value_columns;
       if (paired(i) && two_columns) {
-        multiply<2, 2, true, kLowRight>(a, values, blocks, c, width);
+        multiply<2, 2, true, 1>(a, values, blocks, c, width);
       } else if (paired(i)) {
-        multiply<2, 1, true, kLowRight>(a, values, blocks, c, width);
+        multiply<2, 1, true, 1>(a, values, blocks, c, width);
       } else if (two_columns) {
-        multiply<1, 2, true, kLowRight>(a, values, blocks, c, width);
+        multiply<1, 2, true, 1>(a, values, blocks, c, width);
       } else {
-        multiply<1, 1, true, kLowRight>(a, values, blocks, c, width);
+        multiply<1, 1, true, 1>(a, values, blocks, c, width);
       }
     }
   }
@@ -433,10 +447,9 @@ void attend_rows_tiles(
   const TileConfig config;
   _tile_loadconfig(&config);
   if (head.type == KvType::f16) {
-    TileRows<StoredF16, true>(head, rows, first_position, workspace)
-        .run(q, q_stride, out, out_stride);
+    TileRows<StoredF16, 3>(head, rows, first_position, workspace).run(q, q_stride, out, out_stride);
   } else {
-    TileRows<StoredBf16, false>(head, rows, first_position, workspace)
+    TileRows<StoredBf16, 2>(head, rows, first_position, workspace)
         .run(q, q_stride, out, out_stride);
   }
   _tile_release();

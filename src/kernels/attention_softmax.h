@@ -44,21 +44,19 @@ inline void scale_floats(float* x, int n, float factor) {
   }
 }
 
-// scores[0, n): in: scores, hidden ones -infinity; out: e^(score - maximum). maximum and total are
-// the row's running ones; accumulator [width] is rescaled when the maximum grows. n and width are
-// multiples of 16.
-inline void softmax_step(
-    float* scores, int n, float& maximum, float& total, float* accumulator, int width) {
+// The online softmax keeps, for a row, the largest score so far, the sum of e^(score - largest),
+// and the values weighted so. Before scores [0, n) join, hidden ones being -infinity: raises the
+// maximum to theirs and rescales the rest. False when all are hidden. n and width are multiples
+// of 16.
+inline bool raise_maximum(
+    const float* scores, int n, float& maximum, float& total, float* accumulator, int width) {
   F top = load(scores);
   for (int i = kLanes; i < n; i += kLanes) {
     top = max(top, load(scores + i));
   }
   float highest = largest(top);
-  if (highest == -kInfinity) {  // nothing visible here
-    for (int i = 0; i < n; i += kLanes) {
-      store(scores + i, zero());
-    }
-    return;
+  if (highest == -kInfinity) {
+    return false;
   }
   if (highest > maximum) {
     if (maximum != -kInfinity) {
@@ -67,6 +65,18 @@ inline void softmax_step(
       scale_floats(accumulator, width, factor);
     }
     maximum = highest;
+  }
+  return true;
+}
+
+// Turns scores [0, n) into weights e^(score - maximum), which join the row's sum.
+inline void softmax_step(
+    float* scores, int n, float& maximum, float& total, float* accumulator, int width) {
+  if (!raise_maximum(scores, n, maximum, total, accumulator, width)) {
+    for (int i = 0; i < n; i += kLanes) {
+      store(scores + i, zero());
+    }
+    return;
   }
   F shift = splat(maximum);
   F parts = zero();

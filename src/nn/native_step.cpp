@@ -67,10 +67,10 @@ bool NativeStep::wanted(int first_row, int rows) const {
 std::vector<AttentionUnit> NativeStep::attention_units(size_t kind, bool only_logit_rows) const {
   const DecoderSpec& spec = model_->weights.spec;
   const int group = spec.heads / spec.kv_heads;
-  const int at_once = kernels::rows_at_once(group);
   std::vector<AttentionUnit> units;
   for (size_t s = 0; s < plan_.segments.size(); ++s) {
     const StepSegment& segment = plan_.segments[s];
+    const int at_once = kernels::rows_at_once(group, segment.rows);
     for (int end = segment.rows; segment.rows > 1 && end > 0;) {
       const int begin = (end - 1) / at_once * at_once;
       for (int head = 0; head < spec.kv_heads; ++head) {
