@@ -8,6 +8,9 @@
 
 namespace quince {
 
+// Rows are shared out, and worked on, in such groups when there are many.
+constexpr int64_t kRowGroup = 16;
+
 // Where the rows of the stack live. One for all members when they share the rows out, one a member
 // when each does everything for itself.
 struct RowRegion {
