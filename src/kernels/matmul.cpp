@@ -65,6 +65,82 @@ void prepare(const Rows& rows, const float* x, int64_t ldx, int64_t first, int64
   chosen().prepare(rows, x, ldx, first, last);
 }
 
+namespace {
+
+// Of prepared activations that pass by again and again, once for each block of weights: they should
+// stay in the second cache.
+constexpr size_t kPassBytes = size_t{768} << 10;
+// Pieces of blocks that are handed out one by one, in packed bytes: a few microseconds each.
+constexpr size_t kPieceBytes = size_t{32} << 10;
+constexpr int64_t kPair = 2;  // blocks; the kernels like pairs
+
+// The output columns of one member, and the rows when there are too few columns for all.
+struct Share {
+  int64_t first_block;
+  int64_t last_block;
+  int64_t first_row;
+  int64_t last_row;
+};
+
+// Splits the blocks, and with many members and many rows the rows too.
+Share share_of(const Team& team, int64_t blocks, int64_t m) {
+  constexpr int64_t kRowsApart = 32;
+  const int64_t pairs = (blocks + kPair - 1) / kPair;
+  int64_t row_parts = 1;
+  while (team.size() % (2 * row_parts) == 0 && pairs * row_parts < 4 * team.size() &&
+         m / (2 * row_parts) >= 2 * kRowsApart) {
+    row_parts *= 2;
+  }
+  const int64_t columns = team.size() / row_parts;
+  const int64_t column = team.rank() / row_parts;
+  const int64_t row = team.rank() % row_parts;
+  const int64_t tiles = (m + kRowsApart - 1) / kRowsApart;
+  return {
+      std::min(blocks, pairs * column / columns * kPair),
+      std::min(blocks, pairs * (column + 1) / columns * kPair),
+      std::min(m, tiles * row / row_parts * kRowsApart),
+      std::min(m, tiles * (row + 1) / row_parts * kRowsApart)};
+}
+
+// All activation rows of the part, in passes of as many as stay in the cache.
+void multiply_rows(const MatmulKernels& kernels, MatmulPart part) {
+  const int64_t last = part.last_row;
+  int64_t step = last - part.first_row;
+  if (part.x->kind == RowKind::f32 || part.x->kind == RowKind::int8) {  // tiles do it themselves
+    const size_t row_bytes = prepared_bytes(part.x->kind, 1, part.x->k);
+    step = std::max<int64_t>(32, static_cast<int64_t>(kPassBytes / row_bytes) / 32 * 32);
+  }
+  for (int64_t row = part.first_row; row < last; row += step) {
+    part.first_row = row;
+    part.last_row = std::min(last, row + step);
+    kernels.multiply(part);
+  }
+}
+
+// Few rows: reading the weights is the work. Each member reads three quarters of an equal share,
+// and what is left goes in small pieces to whoever is done first: a member that was interrupted
+// does not hold up the others.
+void multiply_shared(const MatmulKernels& kernels, Team& team, MatmulPart part) {
+  const int64_t blocks = part.w->blocks;
+  const int64_t size = team.size();
+  const int64_t own = blocks * 3 / 4 / size / kPair * kPair;
+  part.first_block = own * team.rank();
+  part.last_block = own * (team.rank() + 1);
+  if (own > 0) {
+    multiply_rows(kernels, part);
+  }
+  const int64_t piece = std::max<int64_t>(
+      kPair, static_cast<int64_t>(kPieceBytes / part.w->block_bytes) / kPair * kPair);
+  for (int64_t first = own * size + team.next() * piece; first < blocks;
+       first = own * size + team.next() * piece) {
+    part.first_block = first;
+    part.last_block = std::min(blocks, first + piece);
+    multiply_rows(kernels, part);
+  }
+}
+
+}  // namespace
+
 void matmul_with(
     const MatmulKernels& kernels,
     Team& team,
@@ -74,14 +150,21 @@ void matmul_with(
     int64_t ldy,
     Store store) {
   const PackedMatrix::Layout& layout = w.layout();
-  MatmulPart part{&layout, &x, y, ldy, store, 0, 0, 0, x.m};
-  const int64_t size = team.size();
-  const int64_t step = 2;  // blocks; kernels like pairs
-  const int64_t steps = (layout.blocks + step - 1) / step;
-  part.first_block = std::min(layout.blocks, steps * team.rank() / size * step);
-  part.last_block = std::min(layout.blocks, steps * (team.rank() + 1) / size * step);
-  if (part.first_block < part.last_block && x.m > 0) {
-    kernels.multiply(part);
+  MatmulPart part{&layout, &x, y, ldy, store, 0, layout.blocks, 0, x.m};
+  if (x.m == 0 || layout.blocks == 0) {
+    return;
+  }
+  constexpr int64_t kFewRows = 32;
+  if (x.m <= kFewRows && team.size() > 1) {
+    return multiply_shared(kernels, team, part);
+  }
+  const Share share = share_of(team, layout.blocks, x.m);
+  part.first_block = share.first_block;
+  part.last_block = share.last_block;
+  part.first_row = share.first_row;
+  part.last_row = share.last_row;
+  if (part.first_block < part.last_block && part.first_row < part.last_row) {
+    multiply_rows(kernels, part);
   }
 }
 

@@ -37,7 +37,8 @@ enum class Store : uint8_t { set, add };
 
 // Every member of the team calls this with the same arguments; output rows are shared out between
 // them. All members must have synced after prepare(); y is complete after the next team.sync().
-// Several calls may follow each other without a sync when none reads what another writes.
+// Several calls may follow each other without a sync, with a team.restart() between them (work is
+// shared out by team.next()), when none reads what another writes.
 // y: row stride ldy floats. x.kind must be row_kind(w, x.m).
 void matmul(Team& team, const PackedMatrix& w, const Rows& x, float* y, int64_t ldy, Store store);
 

@@ -17,7 +17,7 @@ constexpr int64_t kTilesBf16 = 3;
 // cache beside the codes and the activations, and making weights then takes half as long again.
 constexpr int64_t kPanelTiles = 8;
 // Activations that may be passed over again for every 32 outputs.
-constexpr size_t kActivationBytes = size_t{1} << 20;
+constexpr int64_t kActivationBytes = int64_t{1} << 20;
 
 RowKind row_kind_amx(const PackedMatrix::Layout& w, int64_t m) {
   switch (w.format.kind) {
@@ -99,70 +99,94 @@ void multiply_panel(const TileJob& job, const Panel& p, int64_t row, int64_t fir
   }
 }
 
-// Sums of kA tiles of rows to y: rows [row, row + rows), outputs of kB blocks from `block` on.
+// Sums of kA x kB tiles, as store_sums() leaves them, to y: rows [row, row + rows), outputs from
+// `block` on.
 template <int kA, int kB>
-void store_part(const MatmulPart& part, int64_t block, int64_t row, int rows, bool add) {
-  constexpr int kStride = kB * kBlockRows;
-  alignas(64) float sums[kA * kTileRows * kStride];
-  store_sums<kA, kB>(sums, kStride);
-  float* y = part.y + row * part.ldy + block * kBlockRows;
-  const int width = (kB - 1) * kBlockRows + part.w->block_rows(block + kB - 1);
+void put_sums(
+    const MatmulPart& part, const float* sums, int64_t block, int64_t row, int rows, bool add) {
+  const Store store = add ? Store::add : Store::set;
+  const int last = part.w->block_rows(block + kB - 1);
   for (int i = 0; i < rows; ++i) {
+    float* y = part.y + (row + i) * part.ldy + block * kBlockRows;
+    const float* from = sums + (i / kTileRows * kB * kTileRows + i % kTileRows) * kBlockRows;
     for (int b = 0; b < kB; ++b) {
-      const int left = width - b * kBlockRows;
-      store_row(
-          y + i * part.ldy + b * kBlockRows,
-          _mm512_load_ps(sums + i * kStride + b * kBlockRows),
-          left < kBlockRows ? left : kBlockRows,
-          add ? Store::add : Store::set);
+      const __m512 values = _mm512_load_ps(from + b * kTileRows * kBlockRows);
+      store_row(y + b * kBlockRows, values, b == kB - 1 ? last : kBlockRows, store);
     }
   }
 }
 
-// Rows [row, row + rows), rows <= 16 * kA, times one panel.
+// Columns of activations that one pass takes, in tiles, and how many of them a panel takes.
+struct Stripe {
+  int64_t begin;
+  int64_t end;
+  int64_t panel;
+};
+
+// Panels of equal size, unless super blocks say where they begin.
+int64_t panel_tiles(int64_t tiles) {
+  static_assert(kPanelTiles == kWindow);
+  if (tiles % kWindow == 0) {
+    return kPanelTiles;
+  }
+  const int64_t panels = (tiles + kPanelTiles - 1) / kPanelTiles;
+  return (tiles + panels - 1) / panels;
+}
+
+// Up to 32 rows from `row` times the panel of columns [first, first + count) of a stripe. sums: of
+// these rows, from panel to panel.
 template <int kA, int kB>
 void multiply_rows(
     const TileJob& job,
     const Panel& p,
+    const Stripe& stripe,
+    int64_t first,
+    int64_t count,
     int64_t block,
     int64_t row,
     int rows,
-    int64_t first,
-    int64_t count,
-    bool add) {
-  const MatmulPart& part = job.part;
-  float* y = part.y + row * part.ldy + block * kBlockRows;
-  const int width = (kB - 1) * kBlockRows + part.w->block_rows(block + kB - 1);
-  if (rows == kA * kTileRows && width == kB * kBlockRows) {
-    if (add) {
-      load_sums<kA, kB>(y, part.ldy);
-    } else {
-      zero_sums<kA, kB>();
-    }
-    multiply_panel<kA, kB>(job, p, row, first, count);
-    store_sums<kA, kB>(y, part.ldy);
-    return;
+    float* sums) {
+  if (first == stripe.begin) {
+    zero_sums<kA, kB>();
+  } else {
+    load_sums<kA, kB>(sums);
   }
-  zero_sums<kA, kB>();
   multiply_panel<kA, kB>(job, p, row, first, count);
-  store_part<kA, kB>(part, block, row, rows, add);
+  store_sums<kA, kB>(sums);
+  if (first + count == stripe.end) {
+    const bool add = job.part.store == Store::add || stripe.begin > 0;
+    put_sums<kA, kB>(job.part, sums, block, row, rows, add);
+  }
 }
 
-// One panel and columns [first, first + count) * 32, all activation rows.
+// Rows that pass together; their sums lie on the stack.
+constexpr int64_t kMostRows = 512;
+constexpr int64_t kFewestRows = 128;  // fewer would make weights a large part of the work again
+
+// kB blocks, one stripe, all rows of the part (at most kMostRows). Sums go from panel to panel in
+// scratch memory, not in y: rows of y are often a multiple of 4 KB apart, so that all would compete
+// for the same few places in the caches.
 template <int kB>
-void multiply_block(const TileJob& job, Panel& p, int64_t block, int64_t first, int64_t count) {
+void multiply_block(const TileJob& job, Panel& p, const Stripe& stripe, int64_t block) {
+  constexpr int kSums = kMostRows * kBlockRows * kB;
+  alignas(64) float sums[kSums];
   const MatmulPart& part = job.part;
-  fill_panel(*part.w, block, kB, first, count, p);
-  const bool add = part.store == Store::add || first > 0;
-  int64_t row = part.first_row;
-  for (; row + kTileRows < part.last_row; row += 2 * kTileRows) {
-    const int64_t left = part.last_row - row;
-    const int rows = left < 2 * kTileRows ? static_cast<int>(left) : 2 * kTileRows;
-    multiply_rows<2, kB>(job, p, block, row, rows, first, count, add);
-  }
-  if (row < part.last_row) {
-    const int rows = static_cast<int>(part.last_row - row);
-    multiply_rows<1, kB>(job, p, block, row, rows, first, count, add);
+  for (int64_t first = stripe.begin; first < stripe.end; first += stripe.panel) {
+    const int64_t left = stripe.end - first;
+    const int64_t count = left < stripe.panel ? left : stripe.panel;
+    fill_panel(*part.w, block, kB, first, count, p);
+    float* row_sums = sums;
+    int64_t row = part.first_row;
+    for (; row + kTileRows < part.last_row; row += 2 * kTileRows) {
+      const int64_t all = part.last_row - row;
+      const int rows = all < 2 * kTileRows ? static_cast<int>(all) : 2 * kTileRows;
+      multiply_rows<2, kB>(job, p, stripe, first, count, block, row, rows, row_sums);
+      row_sums += 2 * kTileRows * kB * kBlockRows;
+    }
+    if (row < part.last_row) {
+      const int rows = static_cast<int>(part.last_row - row);
+      multiply_rows<1, kB>(job, p, stripe, first, count, block, row, rows, row_sums);
+    }
   }
 }
 
@@ -177,12 +201,10 @@ void multiply_narrow(const TileJob& job, Panel& p, int64_t block) {
     fill_panel(*part.w, block, kB, first, count, p);
     multiply_panel<kA, kB>(job, p, part.first_row, first, count);
   }
-  store_part<kA, kB>(
-      part,
-      block,
-      part.first_row,
-      static_cast<int>(part.last_row - part.first_row),
-      part.store == Store::add);
+  alignas(64) float sums[kA * kB * kTileRows * kBlockRows];
+  store_sums<kA, kB>(sums);
+  const int rows = static_cast<int>(part.last_row - part.first_row);
+  put_sums<kA, kB>(part, sums, block, part.first_row, rows, part.store == Store::add);
 }
 
 template <int kA>
@@ -196,37 +218,57 @@ void multiply_all_narrow(const TileJob& job, Panel& p) {
   }
 }
 
-void multiply_tiles(const MatmulPart& part) {
-  const PackedMatrix::Layout& w = *part.w;
-  const int64_t tiles = column_tiles(w.columns);
-  const bool pair = part.x->kind == RowKind::bf16_pair;
-  const TileJob job{part, tiles, prepared_bytes(RowKind::bf16, part.x->m, w.columns), pair};
-  const int64_t rows = part.last_row - part.first_row;
-  const TileScope scope;
-  Panel p;
-  if (rows <= 2 * kTileRows) {
-    return rows <= kTileRows ? multiply_all_narrow<1>(job, p) : multiply_all_narrow<2>(job, p);
-  }
-  // The panel's columns: all, unless the activations of these columns would not stay in the cache
-  // while all panels pass. Then a narrower stripe of columns is done for all panels first.
-  int64_t stripe = tiles;
-  const size_t row_bytes = static_cast<size_t>(rows) * kTileColumns * 2 * (pair ? 2 : 1);
-  if (row_bytes * static_cast<size_t>(tiles) > kActivationBytes) {
-    stripe = static_cast<int64_t>(kActivationBytes / row_bytes) / kWindow * kWindow;
-    stripe = stripe < kWindow ? kWindow : stripe;
-  }
-  for (int64_t begin = 0; begin < tiles; begin += stripe) {
-    const int64_t end = begin + stripe < tiles ? begin + stripe : tiles;
-    for (int64_t block = part.first_block; block < part.last_block; block += 2) {
-      for (int64_t first = begin; first < end; first += kPanelTiles) {
-        const int64_t count = end - first < kPanelTiles ? end - first : kPanelTiles;
+int64_t clamp(int64_t value, int64_t low, int64_t high) {
+  return value < low ? low : (value > high ? high : value);
+}
+
+// More than 32 rows. Activations should stay in the cache while panels pass: so not too many rows
+// at once, and if that makes too few of them, not all columns.
+void multiply_wide(const TileJob& job, Panel& p) {
+  constexpr int64_t kStep = 2 * kTileRows;
+  const int64_t tile_row_bytes = kTileColumns * 2 * (job.pair ? 2 : 1);
+  const int64_t m = job.part.last_row - job.part.first_row;
+  const int64_t most = clamp(
+      kActivationBytes / (tile_row_bytes * job.tiles) / kStep * kStep, kFewestRows, kMostRows);
+  const int64_t passes = (m + most - 1) / most;
+  const int64_t rows = ((m + passes - 1) / passes + kStep - 1) / kStep * kStep;
+  const int64_t width = clamp(
+      kActivationBytes / (tile_row_bytes * rows) / kPanelTiles * kPanelTiles,
+      kPanelTiles,
+      job.tiles);
+  for (int64_t row = job.part.first_row; row < job.part.last_row; row += rows) {
+    MatmulPart part = job.part;
+    part.first_row = row;
+    part.last_row = clamp(row + rows, row, job.part.last_row);
+    const TileJob pass{part, job.tiles, job.part_bytes, job.pair};
+    for (int64_t begin = 0; begin < job.tiles; begin += width) {
+      const int64_t end = clamp(begin + width, begin, job.tiles);
+      const Stripe stripe{begin, end, panel_tiles(end - begin)};
+      for (int64_t block = part.first_block; block < part.last_block; block += 2) {
         if (block + 1 < part.last_block) {
-          multiply_block<2>(job, p, block, first, count);
+          multiply_block<2>(pass, p, stripe, block);
         } else {
-          multiply_block<1>(job, p, block, first, count);
+          multiply_block<1>(pass, p, stripe, block);
         }
       }
     }
+  }
+}
+
+void multiply_tiles(const MatmulPart& part) {
+  const int64_t columns = part.w->columns;
+  const bool pair = part.x->kind == RowKind::bf16_pair;
+  const TileJob job{
+      part, column_tiles(columns), prepared_bytes(RowKind::bf16, part.x->m, columns), pair};
+  const int64_t rows = part.last_row - part.first_row;
+  const TileScope scope;
+  Panel p;
+  if (rows <= kTileRows) {
+    multiply_all_narrow<1>(job, p);
+  } else if (rows <= 2 * kTileRows) {
+    multiply_all_narrow<2>(job, p);
+  } else {
+    multiply_wide(job, p);
   }
 }
 

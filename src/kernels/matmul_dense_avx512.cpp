@@ -43,9 +43,16 @@ void multiply_block(const MatmulPart& p, int64_t block, int64_t row) {
   for (int i = 0; i < kRows; ++i) {
     even[i] = odd[i] = _mm512_setzero_ps();
   }
+  constexpr int64_t kPairBytes = kKind == PackedKind::f32 ? 2 * kVector : kVector;
+  constexpr int64_t kAhead = 2048;  // bytes
   const int64_t pairs = w.columns / 2;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     const TwoColumns columns = load_pair<kKind>(data, pair);
+    _mm_prefetch(reinterpret_cast<const char*>(data + pair * kPairBytes + kAhead), _MM_HINT_T0);
+    if constexpr (kPairBytes > kVector) {
+      _mm_prefetch(
+          reinterpret_cast<const char*>(data + pair * kPairBytes + kAhead + kVector), _MM_HINT_T0);
+    }
     for (int i = 0; i < kRows; ++i) {
       const float* at = x + i * stride + 2 * pair;
       even[i] = _mm512_fmadd_ps(columns.even, _mm512_set1_ps(at[0]), even[i]);

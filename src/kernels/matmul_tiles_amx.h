@@ -59,33 +59,33 @@ inline void zero_sums() {
   }
 }
 
-// c: row stride `stride` floats.
+// c: whole tiles, [activation tile][weight tile][16][16].
 template <int kA, int kB>
-inline void load_sums(const float* c, int64_t stride) {
-  const auto bytes = static_cast<size_t>(stride) * sizeof(float);
-  _tile_loadd(0, c, bytes);
+inline void load_sums(const float* c) {
+  constexpr int kTile = kTileRows * kBlockRows;
+  _tile_loadd(0, c, 64);
   if constexpr (kB == 2) {
-    _tile_loadd(1, c + kBlockRows, bytes);
+    _tile_loadd(1, c + kTile, 64);
   }
   if constexpr (kA == 2) {
-    _tile_loadd(2, c + kTileRows * stride, bytes);
+    _tile_loadd(2, c + kB * kTile, 64);
     if constexpr (kB == 2) {
-      _tile_loadd(3, c + kTileRows * stride + kBlockRows, bytes);
+      _tile_loadd(3, c + 3 * kTile, 64);
     }
   }
 }
 
 template <int kA, int kB>
-inline void store_sums(float* c, int64_t stride) {
-  const auto bytes = static_cast<size_t>(stride) * sizeof(float);
-  _tile_stored(0, c, bytes);
+inline void store_sums(float* c) {
+  constexpr int kTile = kTileRows * kBlockRows;
+  _tile_stored(0, c, 64);
   if constexpr (kB == 2) {
-    _tile_stored(1, c + kBlockRows, bytes);
+    _tile_stored(1, c + kTile, 64);
   }
   if constexpr (kA == 2) {
-    _tile_stored(2, c + kTileRows * stride, bytes);
+    _tile_stored(2, c + kB * kTile, 64);
     if constexpr (kB == 2) {
-      _tile_stored(3, c + kTileRows * stride + kBlockRows, bytes);
+      _tile_stored(3, c + 3 * kTile, 64);
     }
   }
 }

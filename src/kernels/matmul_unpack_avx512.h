@@ -212,7 +212,7 @@ inline void expand_k_4_4(const std::byte* unit, int count, ScaleWindow& out) {
   }
 }
 
-// first is a multiple of kWindow.
+// first: a multiple of kWindow when there are super blocks.
 inline void expand_window(
     const PackedMatrix::Layout& w,
     const std::byte* block,

@@ -162,9 +162,8 @@ std::optional<PackedMatrix> PackedMatrix::pack_stacked(
   layout.zero = plan.zero;
   place(layout);
   if (layout.blocks > 0 && layout.block_bytes > 0) {
-    PackArena own;
-    layout.memory =
-        (arena ? *arena : own).allocate(static_cast<size_t>(layout.blocks) * layout.block_bytes);
+    const size_t bytes = static_cast<size_t>(layout.blocks) * layout.block_bytes;
+    layout.memory = arena ? arena->allocate(bytes) : allocate_alone(bytes);
     pack_all(plan, rows, layout, pool);
   }
   return matrix;

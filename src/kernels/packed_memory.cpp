@@ -22,17 +22,19 @@ size_t round_up(size_t value, size_t step) {
 
 class PackedRegion {
  public:
-  // size: a multiple of kHugePage.
-  explicit PackedRegion(size_t size) : mapped_(size + kHugePage), size_(size) {
+  // huge: the last huge page may hold little, so the owner must be able to spare one.
+  PackedRegion(size_t size, bool huge) : mapped_(size + (huge ? kHugePage : 0)), size_(size) {
     map_ = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map_ == MAP_FAILED) {
       throw std::bad_alloc();
     }
-    const auto begin = round_up(reinterpret_cast<uintptr_t>(map_), kHugePage);
-    data_ = reinterpret_cast<std::byte*>(begin);
+    data_ = static_cast<std::byte*>(map_);
+    if (huge) {
+      data_ = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uintptr_t>(map_), kHugePage));
 #if defined(MADV_HUGEPAGE)
-    ::madvise(data_, size_, MADV_HUGEPAGE);  // a hint
+      ::madvise(data_, size_, MADV_HUGEPAGE);  // a hint
 #endif
+    }
   }
   ~PackedRegion() {
     ::munmap(map_, mapped_);
@@ -54,12 +56,20 @@ class PackedRegion {
   size_t size_;
 };
 
+PackedMemory allocate_alone(size_t bytes) {
+  const bool huge = bytes >= 16 * kHugePage;
+  auto region = std::make_shared<PackedRegion>(huge ? round_up(bytes, kHugePage) : bytes, huge);
+  std::byte* data = region->data();
+  return PackedMemory(std::move(region), data, bytes);
+}
+
 PackedMemory PackArena::allocate(size_t bytes) {
   constexpr size_t kAlignment = 4096;  // no page holds two matrices: simple to reason about
   const size_t need = round_up(bytes, kAlignment);
   std::lock_guard lock(mutex_);
   if (!region_ || region_->size() - used_ < need) {
-    region_ = std::make_shared<PackedRegion>(std::max(kRegionBytes, round_up(need, kHugePage)));
+    region_ =
+        std::make_shared<PackedRegion>(std::max(kRegionBytes, round_up(need, kHugePage)), true);
     used_ = 0;
   }
   std::byte* data = region_->data() + used_;

@@ -35,6 +35,10 @@ class PackedMemory {
   size_t size_ = 0;
 };
 
+// Memory of one matrix that shares with no other: huge pages only when it is large. Throws
+// std::bad_alloc.
+PackedMemory allocate_alone(size_t bytes);
+
 // Hands out parts of large regions, one after the other. A region is freed when the arena has gone
 // on to the next one (or is gone) and all its matrices are gone. Thread-safe.
 class PackArena {
