@@ -41,7 +41,7 @@ struct Hit {
 }
 
 impl Finder {
-    fn new(tokens: &[AddedToken], special: bool) -> Result<Option<Finder>, String> {
+    fn new(tokens: &[AddedToken], special: bool, mark: Option<&str>) -> Result<Option<Finder>, String> {
         let chosen: Vec<u32> = (0..tokens.len() as u32)
             .filter(|i| tokens[*i as usize].special == special)
             .filter(|i| !tokens[*i as usize].content.is_empty())
@@ -51,7 +51,10 @@ impl Finder {
         }
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
-            .build(chosen.iter().map(|i| tokens[*i as usize].content.as_bytes()))
+            .build(chosen.iter().map(|i| match mark {
+                Some(mark) => tokens[*i as usize].content.replace(' ', mark),
+                None => tokens[*i as usize].content.clone(),
+            }))
             .map_err(|e| format!("added tokens: {e}"))?;
         Ok(Some(Finder { automaton, tokens: chosen }))
     }
@@ -101,10 +104,15 @@ impl Specials<'_> {
 
 impl AddedTokens {
     pub fn new(tokens: Vec<AddedToken>) -> Result<Self, String> {
+        Self::with_mark(tokens, None)
+    }
+
+    /// `mark`: what stands for a space in texts where plain tokens are looked for.
+    pub fn with_mark(tokens: Vec<AddedToken>, mark: Option<&str>) -> Result<Self, String> {
         Ok(AddedTokens {
             by_id: tokens.iter().enumerate().map(|(i, t)| (t.id, i as u32)).collect(),
-            special: Finder::new(&tokens, true)?,
-            plain: Finder::new(&tokens, false)?,
+            special: Finder::new(&tokens, true, None)?,
+            plain: Finder::new(&tokens, false, mark)?,
             tokens,
         })
     }

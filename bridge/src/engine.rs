@@ -8,7 +8,7 @@ use crate::split::{split, Range, Stage};
 use crate::vocab::{ByteChars, Vocab, NONE};
 use ahash::AHashMap;
 use std::borrow::Cow;
-use unicode_normalization::{is_nfc_quick, is_nfkc_quick, IsNormalized, UnicodeNormalization};
+use unicode_normalization_alignments::UnicodeNormalization;
 
 pub const SPACE_MARK: &str = "\u{2581}"; // stands for a space in SentencePiece vocabularies
 
@@ -31,10 +31,42 @@ pub enum Normalizer {
 
 /// How pairs find what they merge into.
 pub enum Pairs {
-    /// (left id, right id) -> (rank, id)
-    Ranked(AHashMap<(u32, u32), (u32, u32)>),
+    Ranked(Ranks),
     /// Any pair whose text is a token; the higher score first.
     Scored(Vec<f32>),
+}
+
+/// A list of merges. A merge is known by the token it makes and the length of its left part: nearly
+/// every token is made in one way only, so a table by id is enough and is filled in no time.
+pub struct Ranks {
+    one: Vec<(u32, u32)>,             // by id: left bytes, rank; rank NONE: made by no merge
+    more: AHashMap<(u32, u32), u32>, // (id, left bytes) -> rank, for tokens made in several ways
+}
+
+impl Ranks {
+    pub fn new(tokens: usize) -> Self {
+        Ranks { one: vec![(0, NONE); tokens], more: AHashMap::new() }
+    }
+
+    pub fn set(&mut self, id: u32, left: u32, rank: u32) {
+        let one = &mut self.one[id as usize];
+        if one.1 == NONE || one.0 == left {
+            *one = (left, rank);
+        } else {
+            self.more.insert((id, left), rank);
+        }
+    }
+
+    fn get(&self, id: u32, left: u32) -> Option<u32> {
+        let one = self.one[id as usize];
+        if one.0 == left && one.1 != NONE {
+            return Some(one.1);
+        }
+        if self.more.is_empty() || one.1 == NONE {
+            return None;
+        }
+        self.more.get(&(id, left)).copied()
+    }
 }
 
 pub struct Bpe {
@@ -70,6 +102,8 @@ pub struct Engine {
     /// Ids put around the text when the caller asks for them.
     pub prefix: Vec<u32>,
     pub suffix: Vec<u32>,
+    /// Plain added tokens are looked for where spaces are marks already, as SentencePiece does.
+    pub marks_first: bool,
     pub byte_chars: ByteChars,
     pub byte_ids: Box<[u32; 256]>, // byte-level: the token of each single byte
     pub byte_of: AHashMap<u32, u8>, // of byte-fallback tokens
@@ -80,9 +114,22 @@ impl Engine {
     pub fn encode(&self, text: &str, allowed: &[Range], add_special: bool) -> Result<Vec<u32>, String> {
         let mut ids = Vec::with_capacity(text.len() / 3 + 4);
         let other = matches!(self.model, Model::Other(_));
-        for part in self.added.cut(text, allowed, !other) {
+        for part in self.added.cut(text, allowed, !other && !self.marks_first) {
             match part.id {
                 Some(id) => ids.push(id),
+                None if self.marks_first => {
+                    let marked = text[part.range.0..part.range.1].replace(' ', SPACE_MARK);
+                    for inner in self.added.cut(&marked, &[], true) {
+                        match inner.id {
+                            Some(id) => ids.push(id),
+                            None => {
+                                let piece = &marked[inner.range.0..inner.range.1];
+                                self.encode_piece(piece, part.range.0 + inner.range.0 == 0, &mut ids)?;
+                            }
+                        }
+                    }
+                }
+                None if other => self.encode_other(&text[part.range.0..part.range.1], &mut ids)?,
                 None => {
                     let piece = &text[part.range.0..part.range.1];
                     self.encode_piece(piece, part.range.0 == 0, &mut ids)?;
@@ -97,6 +144,20 @@ impl Engine {
             ids.extend(&self.suffix);
         }
         Ok(ids)
+    }
+
+    /// By the crate. Its models may find special tokens among their pieces: where one stands in the
+    /// text, the text is cut.
+    fn encode_other(&self, piece: &str, ids: &mut Vec<u32>) -> Result<(), String> {
+        let mut cuts = vec![0];
+        self.added.each_special(piece, |_, begin| {
+            cuts.push(begin + piece[begin..].chars().next().map_or(1, char::len_utf8));
+        });
+        cuts.push(piece.len());
+        for ends in cuts.windows(2).filter(|ends| ends[0] < ends[1]) {
+            self.encode_piece(&piece[ends[0]..ends[1]], false, ids)?;
+        }
+        Ok(())
     }
 
     fn encode_piece(&self, piece: &str, first: bool, ids: &mut Vec<u32>) -> Result<(), String> {
@@ -160,7 +221,13 @@ impl Engine {
             }));
         }
         match &bpe.pairs {
-            Pairs::Ranked(pairs) => merge(symbols, |a, b| pairs.get(&(a.id, b.id)).copied()),
+            Pairs::Ranked(ranks) => merge(symbols, |a, b| {
+                if a.id == NONE || b.id == NONE {
+                    return None;
+                }
+                let id = vocab.get(&word[a.start as usize..(b.start + b.len) as usize])?;
+                Some((ranks.get(id, a.len)?, id))
+            }),
             Pairs::Scored(scores) => merge(symbols, |a, b| {
                 let text = &word[a.start as usize..(b.start + b.len) as usize];
                 vocab.get(text).map(|id| (descending(scores[id as usize]), id))
@@ -332,18 +399,12 @@ impl Engine {
 
 fn apply(normalizer: &Normalizer, text: &mut Cow<str>, first: bool) {
     match normalizer {
-        Normalizer::Nfc => {
-            if is_nfc_quick(text.chars()) != IsNormalized::Yes {
-                *text = Cow::Owned(text.nfc().collect());
-            }
-        }
-        Normalizer::Nfkc => {
-            if is_nfkc_quick(text.chars()) != IsNormalized::Yes {
-                *text = Cow::Owned(text.nfkc().collect());
-            }
-        }
-        Normalizer::Nfd => *text = Cow::Owned(text.nfd().collect()),
-        Normalizer::Nfkd => *text = Cow::Owned(text.nfkd().collect()),
+        // Below U+0300 nothing composes, so most texts stay as they are.
+        Normalizer::Nfc if text.chars().all(|c| c < '\u{300}') => {}
+        Normalizer::Nfc => *text = Cow::Owned(text.nfc().map(|(c, _)| c).collect()),
+        Normalizer::Nfkc => *text = Cow::Owned(text.nfkc().map(|(c, _)| c).collect()),
+        Normalizer::Nfd => *text = Cow::Owned(text.nfd().map(|(c, _)| c).collect()),
+        Normalizer::Nfkd => *text = Cow::Owned(text.nfkd().map(|(c, _)| c).collect()),
         // Character by character, as the reference does: no final sigma.
         Normalizer::Lowercase => {
             *text = Cow::Owned(text.chars().flat_map(char::to_lowercase).collect())

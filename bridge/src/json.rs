@@ -163,6 +163,7 @@ pub fn build_other(json: &str) -> Result<Engine, String> {
         added: AddedTokens::new(added_tokens(&raw))?,
         normalizers: Vec::new(),
         stages: Vec::new(),
+        marks_first: false,
         prefix,
         suffix,
         byte_chars: ByteChars::new(),
@@ -270,33 +271,15 @@ fn vocabulary(raw: &Raw, byte_level: bool) -> Result<Tables, String> {
     Ok((vocab, byte_chars, byte_of))
 }
 
-fn ranks(
-    raw: &Raw,
-    byte_level: bool,
-    vocab: &Vocab,
-    byte_chars: &ByteChars,
-) -> AHashMap<(u32, u32), (u32, u32)> {
-    let mut pairs = AHashMap::with_capacity(raw.model.merges.len());
+fn ranks(raw: &Raw, byte_level: bool, vocab: &Vocab, byte_chars: &ByteChars) -> Ranks {
+    let mut ranks = Ranks::new(vocab.len());
     let mut joined = Vec::new();
     for (rank, merge) in raw.model.merges.iter().enumerate() {
-        joined.clear();
-        let middle;
-        if byte_level {
-            if !byte_chars.to_bytes(&merge.0 .0, &mut joined) {
-                continue;
-            }
-            middle = joined.len();
-            if !byte_chars.to_bytes(&merge.1 .0, &mut joined) {
-                continue;
-            }
-        } else {
-            joined.extend_from_slice(merge.0 .0.as_bytes());
-            middle = joined.len();
-            joined.extend_from_slice(merge.1 .0.as_bytes());
-        }
-        add_rank(&mut pairs, vocab, &joined, middle, rank as u32);
+        let parts = (merge.0 .0.as_bytes(), merge.1 .0.as_bytes());
+        let chars = byte_level.then_some(byte_chars);
+        add_rank(&mut ranks, vocab, chars, parts, rank as u32, &mut joined);
     }
-    pairs
+    ranks
 }
 
 #[derive(Default)]

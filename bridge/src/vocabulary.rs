@@ -103,7 +103,12 @@ impl Source<'_> {
                 single_word: false,
             });
         }
-        AddedTokens::new(added)
+        let mark = self.marks_first().then_some(SPACE_MARK);
+        AddedTokens::with_mark(added, mark)
+    }
+
+    fn marks_first(&self) -> bool {
+        self.kind == Kind::Scores && self.has(flag::ESCAPE_SPACES)
     }
 
     pub fn build(&self) -> Result<Engine, String> {
@@ -180,6 +185,7 @@ impl Source<'_> {
             prefix: self.prefix.clone(),
             suffix: self.suffix.clone(),
             added: self.added()?,
+            marks_first: self.marks_first(),
             normalizers,
             stages,
             ..assemble(parts, vocab, decoder, byte_chars, byte_of)
@@ -187,33 +193,18 @@ impl Source<'_> {
     }
 
     /// Merges whose parts or result are no tokens are left out: they could never give one.
-    fn ranks(&self, vocab: &Vocab, chars: &ByteChars) -> AHashMap<(u32, u32), (u32, u32)> {
+    fn ranks(&self, vocab: &Vocab, chars: &ByteChars) -> Ranks {
         let byte_level = self.has(flag::BYTE_LEVEL);
-        let mut pairs = AHashMap::with_capacity(self.merges.len());
+        let mut ranks = Ranks::new(vocab.len());
         let mut joined = Vec::new();
         for (rank, merge) in self.merges.iter().enumerate() {
             let Some(space) = merge.iter().skip(1).position(|b| *b == b' ').map(|p| p + 1) else {
                 continue;
             };
-            joined.clear();
-            let middle;
-            if byte_level {
-                let text = |part| std::str::from_utf8(part).unwrap_or(" ");
-                if !chars.to_bytes(text(&merge[..space]), &mut joined) {
-                    continue;
-                }
-                middle = joined.len();
-                if !chars.to_bytes(text(&merge[space + 1..]), &mut joined) {
-                    continue;
-                }
-            } else {
-                joined.extend_from_slice(&merge[..space]);
-                middle = space;
-                joined.extend_from_slice(&merge[space + 1..]);
-            }
-            add_rank(&mut pairs, vocab, &joined, middle, rank as u32);
+            let parts = (&merge[..space], &merge[space + 1..]);
+            add_rank(&mut ranks, vocab, byte_level.then_some(chars), parts, rank as u32, &mut joined);
         }
-        pairs
+        ranks
     }
 
     fn wrap(&self, mut tokenizer: Tokenizer) -> Result<Engine, String> {
@@ -223,6 +214,7 @@ impl Source<'_> {
             added: self.added()?,
             normalizers: Vec::new(),
             stages: Vec::new(),
+            marks_first: false,
             prefix: self.prefix.clone(),
             suffix: self.suffix.clone(),
             byte_chars: ByteChars::new(),
@@ -308,16 +300,35 @@ pub fn byte_name(token: &[u8]) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()
 }
 
+/// Enters a merge of two tokens, given in GPT-2's characters when `chars` is there.
 pub fn add_rank(
-    pairs: &mut AHashMap<(u32, u32), (u32, u32)>,
+    ranks: &mut Ranks,
     vocab: &Vocab,
-    joined: &[u8],
-    middle: usize,
+    chars: Option<&ByteChars>,
+    parts: (&[u8], &[u8]),
     rank: u32,
+    joined: &mut Vec<u8>,
 ) {
-    let ids = (vocab.get(&joined[..middle]), vocab.get(&joined[middle..]), vocab.get(joined));
-    if let (Some(left), Some(right), Some(id)) = ids {
-        pairs.insert((left, right), (rank, id));
+    joined.clear();
+    let mut put = |part: &[u8]| match chars {
+        Some(chars) => std::str::from_utf8(part).is_ok_and(|text| chars.to_bytes(text, joined)),
+        None => {
+            joined.extend_from_slice(part);
+            true
+        }
+    };
+    let (left, _) = parts;
+    if !put(left) {
+        return;
+    }
+    let middle = match chars {
+        Some(_) => std::str::from_utf8(left).map_or(0, |text| text.chars().count()),
+        None => left.len(),
+    };
+    if put(parts.1) {
+        if let Some(id) = vocab.get(joined) {
+            ranks.set(id, middle as u32, rank);
+        }
     }
 }
 
@@ -367,6 +378,7 @@ pub fn assemble(
         added: AddedTokens::new(Vec::new()).unwrap(),
         normalizers: Vec::new(),
         stages: Vec::new(),
+        marks_first: false,
         prefix: Vec::new(),
         suffix: Vec::new(),
         byte_chars,
