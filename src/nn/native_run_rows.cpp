@@ -7,6 +7,7 @@
 
 namespace quince {
 
+using kernels::RowKind;
 using kernels::Rows;
 
 namespace {
