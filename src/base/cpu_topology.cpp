@@ -1,6 +1,7 @@
 #include "base/cpu_topology.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -143,7 +144,7 @@ int cgroup_cpu_limit(const fs::path& root) {
       tightest = quota;
     }
   }
-  return tightest > 0 ? std::max(1, static_cast<int>(tightest + 0.5)) : 0;
+  return tightest > 0 ? std::max(1, static_cast<int>(std::lround(tightest))) : 0;
 }
 
 int usable_performance_cores() {

@@ -109,6 +109,7 @@ struct ThreadPool::Impl {
     try {
       (*body)(team);
     } catch (const JobAborted&) {
+      return;  // the member that failed has left its exception
     } catch (...) {
       {
         std::lock_guard lock(error_mutex);

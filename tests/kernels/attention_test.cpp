@@ -177,13 +177,14 @@ std::vector<float> queries(size_t n, unsigned seed, int head_dim) {
 }
 
 void expect_close(
-    const float* got, const std::vector<double>& want, double tolerance, std::string what) {
+    const float* got, const std::vector<double>& want, double tolerance, const std::string& what) {
   for (size_t i = 0; i < want.size(); ++i) {
     ASSERT_NEAR(got[i], want[i], tolerance) << what << " element " << i;
   }
 }
 
-void check_row(const AttentionOps& ops, const Sequence& sequence, Shape shape, std::string what) {
+void check_row(
+    const AttentionOps& ops, const Sequence& sequence, Shape shape, const std::string& what) {
   for (int h = 0; h < shape.kv_heads; ++h) {
     AttentionHead head = sequence.head(h);
     std::vector<float> q = queries(shape.group * shape.head_dim, h + 1, shape.head_dim);
@@ -211,7 +212,11 @@ double rows_tolerance(const AttentionOps& ops) {
 }
 
 void check_rows(
-    const AttentionOps& ops, const Sequence& sequence, Shape shape, int rows, std::string what) {
+    const AttentionOps& ops,
+    const Sequence& sequence,
+    Shape shape,
+    int rows,
+    const std::string& what) {
   const int64_t first = sequence.length() - rows;
   const double tolerance = rows_tolerance(ops);
   for (int h = 0; h < shape.kv_heads; ++h) {
