@@ -6,7 +6,7 @@
 //! itself stays special.
 
 use crate::added::AddedTokens;
-use crate::template::{Failure, Template, Time};
+use crate::template::{on_own_stack, Failure, Template, Time};
 use minijinja::value::{Enumerator, Object, ObjectExt, ObjectRepr};
 use minijinja::{Error, State, Value};
 use serde_json::{Map, Value as Json};
@@ -98,7 +98,7 @@ fn visit<'a>(json: &'a Json, seen: &mut dyn FnMut(&'a str)) {
 
 /// A JSON object as Python's dict: an attribute is a method before it is an entry.
 #[derive(Debug)]
-struct Dict {
+pub struct Dict {
     entries: Value,
     /// Of arguments that came as text: set when they are printed as they are, for then the template
     /// wanted the text.
@@ -407,10 +407,10 @@ pub fn render(
     let request = Request::parse(request_json)
         .map_err(|message| Failure { message, refused: false })?;
     let renderer = Renderer { template, request: &request, now, size: request_json.len() };
-    match tokens {
+    on_own_stack(|| match tokens {
         Some(tokens) => renderer.guarded(tokens),
         None => renderer.with_arguments(None).map(|text| Prompt { text, cuts: Vec::new() }),
-    }
+    })
 }
 
 #[cfg(test)]

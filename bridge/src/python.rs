@@ -15,6 +15,7 @@ pub fn add_to(env: &mut Environment<'static>) {
     env.add_test("sequence", is_sequence);
     env.add_test("iterable", is_iterable);
     env.add_filter(rewrite::ITERATE, iterate);
+    env.add_filter(rewrite::SHALLOW, shallow);
     env.add_filter(rewrite::PERCENT, percent);
     env.add_filter(rewrite::ESCAPE, escape);
     env.add_filter("length", length);
@@ -216,6 +217,44 @@ fn iterate(value: Value) -> Result<Value, Error> {
         true => Err(invalid("'NoneType' object is not iterable")),
         false => Ok(value),
     }
+}
+
+const MOST_DEPTH: usize = 100; // of values that are kept
+
+/// Refuses values nested without end; lazy slices become lists.
+fn shallow(state: &State, value: Value) -> Result<Value, Error> {
+    let lazy = value.kind() == ValueKind::Iterable
+        && value.downcast_object_ref::<Generator>().is_none();
+    let value = match lazy {
+        true => Value::from(value.try_iter()?.collect::<Vec<_>>()),
+        false => value,
+    };
+    let mut seen = 0;
+    check_depth(&value, 0, &mut seen)?;
+    state.consume_fuel(seen / 8)?;
+    Ok(value)
+}
+
+fn check_depth(value: &Value, depth: usize, seen: &mut u64) -> Result<(), Error> {
+    if depth > MOST_DEPTH {
+        return Err(invalid("a value is nested too deeply"));
+    }
+    *seen += 1;
+    match value.kind() {
+        ValueKind::Seq => {
+            for item in value.try_iter()? {
+                check_depth(&item, depth + 1, seen)?;
+            }
+        }
+        // What came in as JSON is known to be shallow.
+        ValueKind::Map if value.downcast_object_ref::<crate::conversation::Dict>().is_none() => {
+            for key in value.try_iter()? {
+                check_depth(&value.get_item(&key)?, depth + 1, seen)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// "%s" % operand

@@ -4,11 +4,14 @@
 //! - `{% generation %}` (marks what the model wrote, for training) becomes `{% with %}`: a scope.
 //! - `for x in E`: E goes through a filter that refuses None, which minijinja takes for an empty list.
 //! - `"..." % E` becomes a filter: minijinja's `%` knows numbers only.
+//! - `set x = E`: E goes through a filter that refuses values nested without end, whose printing would
+//!   use up the stack, and makes lazy slices lists.
 //! - `A|safe + B`: B is escaped for HTML, as the reference does in this one case.
 
 use std::ops::Range;
 
 pub const ITERATE: &str = "__iterate__";
+pub const SHALLOW: &str = "__shallow__";
 pub const PERCENT: &str = "__percent__";
 pub const ESCAPE: &str = "__escape__";
 
@@ -34,7 +37,18 @@ struct Tag<'a> {
     end: usize, // behind the closing mark
 }
 
-pub fn rewrite(source: &str) -> String {
+/// Longer chains of operators or branches would use up the stack of the compiler; real templates have
+/// a few hundred tokens in their longest tag.
+const MOST_TOKENS: usize = 3000;
+const MOST_BRANCHES: usize = 1000;
+const MOST_SOURCE: usize = 4 << 20;
+
+/// The changed source; an error says what is too much.
+pub fn rewrite(source: &str) -> Result<String, String> {
+    if source.len() > MOST_SOURCE {
+        return Err(format!("the template has {} bytes, more than {MOST_SOURCE}", source.len()));
+    }
+    let mut branches = 0;
     let mut edits = Edits::new();
     let mut renamed: Vec<(Range<usize>, &str)> = Vec::new();
     let mut at = 0;
@@ -44,12 +58,18 @@ pub fn rewrite(source: &str) -> String {
             Some(b'#') => source[begin..].find("#}").map_or(source.len(), |end| begin + end + 2),
             Some(b'{') => {
                 let tag = scan(source, begin + 2, "}}");
+                check(&tag)?;
                 percent(&tag, &mut edits);
                 markup(&tag, &mut edits);
                 tag.end
             }
             Some(b'%') => {
                 let tag = scan(source, begin + 2, "%}");
+                check(&tag)?;
+                branches += usize::from(tag.text(0) == "elif");
+                if branches > MOST_BRANCHES {
+                    return Err(format!("more than {MOST_BRANCHES} branches"));
+                }
                 match (tag.text(0), tag.tokens.len()) {
                     ("raw", 1) => raw_end(source, tag.end),
                     ("generation", 1) => {
@@ -63,6 +83,7 @@ pub fn rewrite(source: &str) -> String {
                     _ => {
                         percent(&tag, &mut edits);
                         iterated(&tag, &mut edits);
+                        assigned(&tag, &mut edits);
                         tag.end
                     }
                 }
@@ -70,7 +91,28 @@ pub fn rewrite(source: &str) -> String {
             _ => begin + 1,
         };
     }
-    apply(source, edits, renamed)
+    Ok(apply(source, edits, renamed))
+}
+
+fn check(tag: &Tag) -> Result<(), String> {
+    if tag.tokens.len() <= MOST_TOKENS {
+        return Ok(());
+    }
+    let line = tag.source[..tag.begin(0)].matches('\n').count() + 1;
+    Err(format!("line {line}: a tag of more than {MOST_TOKENS} words and signs"))
+}
+
+fn assigned(tag: &Tag, edits: &mut Edits) {
+    if tag.text(0) != "set" {
+        return;
+    }
+    let Some(sign) = tag.top().into_iter().find(|i| tag.is_sign(*i, "=")) else {
+        return;
+    };
+    if sign + 1 < tag.tokens.len() {
+        edits.push((tag.begin(sign + 1), "(".to_string()));
+        edits.push((tag.end_of(tag.tokens.len() - 1), format!(")|{SHALLOW}")));
+    }
 }
 
 fn apply(source: &str, edits: Edits, renamed: Vec<(Range<usize>, &str)>) -> String {
@@ -299,10 +341,11 @@ mod tests {
             ("{% for x in a.b[1:] if x %}", "{% for x in (a.b[1:])|__iterate__ if x %}"),
             ("{%- for k, v in d.items() recursive -%}", "{%- for k, v in (d.items())|__iterate__ recursive -%}"),
             ("{{ '%s!' % name.x(1)|upper ~ 'b' }}", "{{ '%s!'|__percent__( '%',  name.x(1)|upper) ~ 'b' }}"),
+            ("{% set ns.x = a == b %}", "{% set ns.x = (a == b)|__shallow__ %}"),
             ("{{ 'a'|safe + b + c[1] }}", "{{ 'a'|safe + (b)|__escape__ + (c[1])|__escape__ }}"),
         ];
         for (before, after) in cases {
-            assert_eq!(rewrite(before), after);
+            assert_eq!(rewrite(before).unwrap(), after);
         }
     }
 
@@ -310,10 +353,10 @@ mod tests {
     fn leaves_the_rest() {
         for same in [
             "for x in y", "{# {% for x in y %} #}", "{% raw %}{% for x in y %}{% endraw %}",
-            "{{ 'for x in y %}' }}", "{{ a % b }}", "{{ {'a': {}} }}", "{% set x = 'in' %}",
+            "{{ 'for x in y %}' }}", "{{ a % b }}", "{{ {'a': {}} }}", "{% set x %}",
             "{{ a + b|safe }}", "{% if 'x' in y %}", "{", "{{", "{%", "{% for", "{{ 'open", "é{{ü}}",
         ] {
-            assert_eq!(rewrite(same), same);
+            assert_eq!(rewrite(same).unwrap(), same);
         }
     }
 }

@@ -10,9 +10,12 @@ use std::fmt;
 use std::io::Write;
 
 const NAME: &str = "chat";
+/// Templates are compiled and run on a stack of our own, whatever thread asks: what the bounds below
+/// allow was measured to need a sixth of it.
+const STACK: usize = 64 << 20;
 /// Work allowed for one prompt; a unit is an instruction or 64 bytes of data. The size of the
 /// conversation is added.
-const FUEL: u64 = 10_000_000;
+const FUEL: u64 = 4_000_000;
 const MOST_OUTPUT: usize = 256 << 20;
 const MOST_RECURSION: usize = 300;
 /// The name under which the time of the rendering reaches strftime_now.
@@ -56,6 +59,10 @@ pub struct Time {
 
 impl Template {
     pub fn new(source: &str) -> Result<Template, Failure> {
+        on_own_stack(|| Self::compile(source))
+    }
+
+    fn compile(source: &str) -> Result<Template, Failure> {
         let syntax = SyntaxConfig::builder()
             .trim_blocks(true)
             .lstrip_blocks(true)
@@ -71,7 +78,10 @@ impl Template {
         env.add_function("strftime_now", strftime_now);
         env.add_filter("tojson", tojson);
         python::add_to(&mut env);
-        env.add_template_owned(NAME, rewrite(source)).map_err(|e| failure(&e))?;
+        // As the reference: any line end is one.
+        let source = source.replace("\r\n", "\n").replace('\r', "\n");
+        let source = rewrite(&source).map_err(|message| Failure { message, refused: false })?;
+        env.add_template_owned(NAME, source).map_err(|e| failure(&e))?;
         Ok(Template { env })
     }
 
@@ -80,13 +90,25 @@ impl Template {
         let now = Value::from_pairs([(NOW, Value::from(encode_time(now)))]);
         let context = minijinja::value::merge_maps([context, now]);
         let mut env = self.env.clone();
-        env.set_fuel(Some(FUEL + input_size as u64));
+        env.set_fuel(Some(FUEL + 4 * input_size as u64));
         let mut out = Bounded(Vec::new());
         env.get_template(NAME)
             .and_then(|template| template.render_captured_to(context, &mut out).map(|_| ()))
             .map_err(|e| failure(&e))?;
         String::from_utf8(out.0).map_err(|e| Failure { message: e.to_string(), refused: false })
     }
+}
+
+/// Runs `body` on a thread with a known stack. Panics come back as panics.
+pub fn on_own_stack<R: Send>(body: impl FnOnce() -> Result<R, Failure> + Send) -> Result<R, Failure> {
+    std::thread::scope(|scope| {
+        let started = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, body);
+        match started.map(|thread| thread.join()) {
+            Ok(Ok(result)) => result,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(error) => Err(Failure { message: format!("no thread: {error}"), refused: false }),
+        }
+    })
 }
 
 struct Bounded(Vec<u8>);

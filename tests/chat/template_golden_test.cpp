@@ -1,14 +1,14 @@
-// Every public template that the test data has, over a matrix of conversations, against transformers'
-// own environment (golden/make_golden.py).
+// Every public template that the test data has, over a matrix of conversations, against
+// transformers' own environment (golden/make_golden.py).
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <boost/json.hpp>
 
 #include "base/error.h"
 #include "chat/template.h"
@@ -105,7 +105,8 @@ TEST(TemplateGolden, PromptsAreTheReferences) {
           << name << " / " << conversation << (refused ? " " + got : "");
       ++compared;
       if (dump && have != std::string(want.as_string())) {
-        std::ofstream(fs::path(dump) / fmt::format("{}.{}", std::string(name), std::string(conversation)))
+        std::ofstream(
+            fs::path(dump) / fmt::format("{}.{}", std::string(name), std::string(conversation)))
             << got;
       }
     }
