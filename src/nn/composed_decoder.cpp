@@ -30,6 +30,11 @@ mx::Dtype default_type(const MatrixSource& embedding) {
                                                               : natural_type(embedding);
 }
 
+// A dynamic rope past its original length: the frequencies are the sequence's own.
+bool stretched(const RopeSpec& rope, int64_t length) {
+  return rope.dynamic_factor != 0.0f && length > rope.original_length;
+}
+
 bool consecutive(const std::vector<int>& rows) {
   return rows.empty() || rows.back() - rows.front() + 1 == static_cast<int>(rows.size());
 }
@@ -87,7 +92,7 @@ struct ComposedDecoder::Step {
   bool one_row_each = true;
   std::vector<std::map<int, AttentionMask>> masks;  // a segment: by window
   std::vector<mx::array> offset_arrays;
-  std::map<int, mx::array> stretched;  // periods of dynamic ropes at this step's length
+  std::map<std::pair<int, int64_t>, mx::array> stretched;  // dynamic: (rope, length) -> periods
 };
 
 ComposedDecoder::ComposedDecoder(
@@ -271,17 +276,20 @@ mx::array ComposedDecoder::rows_of(const mx::array& attended) const {
                                 : mx::reshape(mx::transpose(attended, {0, 2, 1, 3}), shape);
 }
 
-mx::array ComposedDecoder::rotate(
-    const mx::array& x, int rope, const mx::array& offset, Step& step) const {
+// segment: the sequence that x is of, or the first one when all sequences share a call.
+mx::array ComposedDecoder::rotate(const mx::array& x, int rope, size_t segment, Step& step) const {
   if (rope < 0) {
     return x;
   }
   const RopeSpec& spec = spec_.ropes[static_cast<size_t>(rope)];
+  const mx::array& offset = step.offset(segment);
+  const int64_t length = step.offsets[segment] + step.rows[segment];
   const mx::array* periods = &periods_[static_cast<size_t>(rope)];
-  if (spec.dynamic_factor != 0.0f && step.longest > spec.original_length) {
-    auto found = step.stretched.find(rope);
+  if (stretched(spec, length)) {
+    const auto key = std::pair(rope, length);
+    auto found = step.stretched.find(key);
     if (found == step.stretched.end()) {
-      found = step.stretched.emplace(rope, to_periods(inv_freq_at(spec, step.longest))).first;
+      found = step.stretched.emplace(key, to_periods(inv_freq_at(spec, length))).first;
     }
     periods = &found->second;
   }
@@ -325,10 +333,8 @@ mx::array ComposedDecoder::attention(
   const auto count = static_cast<int>(step.caches.size());
   if (count == 1 || step.one_row_each) {
     const int rows = count == 1 ? step.total : 1;
-    const mx::array& offset = step.offset(0);
-    const mx::array qs = rotate(heads_of(q, count, rows, heads, layer.q_norm), rope, offset, step);
-    const mx::array ks =
-        rotate(heads_of(k, count, rows, kv_heads, layer.k_norm), rope, offset, step);
+    const mx::array qs = rotate(heads_of(q, count, rows, heads, layer.q_norm), rope, 0, step);
+    const mx::array ks = rotate(heads_of(k, count, rows, kv_heads, layer.k_norm), rope, 0, step);
     const mx::array vs = heads_of(v, count, rows, kv_heads, std::nullopt);
     if (count == 1) {
       return layer.o(rows_of(attend(layer, i, qs, ks, vs, 0, step)));
@@ -348,12 +354,11 @@ mx::array ComposedDecoder::attention(
   const auto vi = mx::split(v, borders, 0);
   std::vector<mx::array> out;
   for (size_t s = 0; s < step.caches.size(); ++s) {
-    const mx::array& offset = step.offset(s);
     out.push_back(rows_of(attend(
         layer,
         i,
-        rotate(heads_of(qi[s], 1, step.rows[s], heads, layer.q_norm), rope, offset, step),
-        rotate(heads_of(ki[s], 1, step.rows[s], kv_heads, layer.k_norm), rope, offset, step),
+        rotate(heads_of(qi[s], 1, step.rows[s], heads, layer.q_norm), rope, s, step),
+        rotate(heads_of(ki[s], 1, step.rows[s], kv_heads, layer.k_norm), rope, s, step),
         heads_of(vi[s], 1, step.rows[s], kv_heads, std::nullopt),
         s,
         step)));
@@ -403,6 +408,9 @@ mx::array ComposedDecoder::forward(const Batch& batch) {
   Step step(batch);
   if (batch.tokens.ndim() != 1 || batch.tokens.shape(0) != step.total || step.total == 0) {
     throw std::logic_error("[ComposedDecoder] segments do not add up to the tokens");
+  }
+  for (const RopeSpec& rope : spec_.ropes) {
+    step.one_row_each = step.one_row_each && !stretched(rope, step.longest);
   }
   mx::array h = tables_.front().take_rows(batch.tokens);
   if (spec_.embed_scale != 1.0f) {

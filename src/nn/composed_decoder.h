@@ -75,8 +75,7 @@ class ComposedDecoder : public Decoder {
       int heads,
       const std::optional<mlx::core::array>& norm) const;
   mlx::core::array rows_of(const mlx::core::array& attended) const;
-  mlx::core::array rotate(
-      const mlx::core::array& x, int rope, const mlx::core::array& offset, Step& step) const;
+  mlx::core::array rotate(const mlx::core::array& x, int rope, size_t segment, Step& step) const;
   mlx::core::array norm(const mlx::core::array& x, const mlx::core::array& weight) const;
   mlx::core::array add_residual(const mlx::core::array& h, const mlx::core::array& r) const;
   mlx::core::array logits(const mlx::core::array& h, const Batch& batch) const;
