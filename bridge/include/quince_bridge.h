@@ -1,8 +1,9 @@
 /* The C border of the Rust library: tokenizers and chat templates now, constrained decoding later.
  *
- * Strings are pointer and length, UTF-8 where not said otherwise, and need no final NUL. Nothing given
- * in is kept after the call. Every function may be called from any thread; a tokenizer does not change
- * after it is made. No panic crosses this border: it comes back as an error like any other. */
+ * Strings are pointer and length, UTF-8 where not said otherwise, and need no final NUL. Nothing
+ * given in is kept after the call. Every function may be called from any thread; a tokenizer does
+ * not change after it is made. No panic crosses this border: it comes back as an error like any
+ * other. */
 #ifndef QUINCE_BRIDGE_H
 #define QUINCE_BRIDGE_H
 
@@ -19,7 +20,8 @@ typedef struct qb_slice {
   size_t size;
 } qb_slice;
 
-/* Memory of this library: give back with quince_bridge_bytes_free / quince_bridge_ids_free (all zero: nothing to free). */
+/* Memory of this library: give back with quince_bridge_bytes_free / quince_bridge_ids_free (all
+ * zero: nothing to free). */
 typedef struct qb_bytes {
   char* data;
   size_t size;
@@ -43,40 +45,42 @@ typedef struct qb_range {
 
 typedef enum qb_kind {
   QB_MERGES = 0, /* byte-pair encoding by a list of merges */
-  QB_SCORES = 1, /* byte-pair encoding where any two pieces whose text is a token merge, best score first */
+  QB_SCORES =
+      1, /* byte-pair encoding where any two pieces whose text is a token merge, best score first */
   QB_UNIGRAM = 2,
   QB_WORDPIECE = 3
 } qb_kind;
 
 enum qb_flag {
-  QB_BYTE_LEVEL = 1 << 0, /* tokens are written in GPT-2's characters for bytes */
-  QB_WHOLE_WORDS = 1 << 1, /* a word that is a token is not merged but taken */
+  QB_BYTE_LEVEL = 1 << 0,     /* tokens are written in GPT-2's characters for bytes */
+  QB_WHOLE_WORDS = 1 << 1,    /* a word that is a token is not merged but taken */
   QB_WHOLE_NEWLINES = 1 << 2, /* so is a run of line feeds */
-  QB_ESCAPE_SPACES = 1 << 3, /* U+2581 stands for a space */
-  QB_SPACE_PREFIX = 1 << 4, /* a space goes before the text and before what follows an added token */
+  QB_ESCAPE_SPACES = 1 << 3,  /* U+2581 stands for a space */
+  QB_SPACE_PREFIX =
+      1 << 4, /* a space goes before the text and before what follows an added token */
   QB_NFC = 1 << 5,
-  QB_LOWERCASE = 1 << 6, /* WordPiece */
+  QB_LOWERCASE = 1 << 6,     /* WordPiece */
   QB_STRIP_ACCENTS = 1 << 7, /* WordPiece */
-  QB_MERGE_SPACES = 1 << 8, /* Unigram: spaces around go, runs become one */
-  QB_SPLIT_MARKS = 1 << 9 /* every U+2581 begins a word, and the text begins with one */
+  QB_MERGE_SPACES = 1 << 8,  /* Unigram: spaces around go, runs become one */
+  QB_SPLIT_MARKS = 1 << 9    /* every U+2581 begins a word, and the text begins with one */
 };
 
 /* A vocabulary as plain lists. */
 typedef struct qb_vocabulary {
   qb_kind kind;
-  uint32_t flags; /* qb_flag */
+  uint32_t flags;         /* qb_flag */
   const qb_slice* tokens; /* by id */
   size_t token_count;
-  const float* scores; /* token_count, or NULL */
-  const uint8_t* types; /* token_count, or NULL; GGUF's numbers: 1 normal, 2 unknown, 3 control,
-                           4 user-defined, 5 unused, 6 byte */
+  const float* scores;   /* token_count, or NULL */
+  const uint8_t* types;  /* token_count, or NULL; GGUF's numbers: 1 normal, 2 unknown, 3 control,
+                            4 user-defined, 5 unused, 6 byte */
   const uint8_t* strips; /* token_count, or NULL; bit 0: an added token takes the white space on its
                             left with it, bit 1: on its right */
   const qb_slice* merges; /* "left right", the first merges first */
   size_t merge_count;
   const qb_slice* splits; /* expressions that cut the text into words, one after another */
   size_t split_count;
-  int64_t unknown; /* id, or -1 */
+  int64_t unknown;        /* id, or -1 */
   const uint32_t* prefix; /* ids put before a text when asked for */
   size_t prefix_count;
   const uint32_t* suffix; /* and behind it */
@@ -88,12 +92,13 @@ typedef struct qb_tokenizer qb_tokenizer;
 
 /* Both: NULL and *error (text) on failure. */
 qb_tokenizer* quince_bridge_tokenizer_from_json(qb_slice json, qb_bytes* error);
-qb_tokenizer* quince_bridge_tokenizer_from_vocabulary(const qb_vocabulary* vocabulary, qb_bytes* error);
+qb_tokenizer* quince_bridge_tokenizer_from_vocabulary(
+    const qb_vocabulary* vocabulary, qb_bytes* error);
 void quince_bridge_tokenizer_free(qb_tokenizer* tokenizer);
 
-/* Ids of text. Special tokens written in the text are recognised only where they lie wholly inside one
- * of the `allowed` ranges (ascending, apart); elsewhere they are text. add_special: with prefix and
- * suffix; a text whose ids already begin with the prefix gets no second one. */
+/* Ids of text. Special tokens written in the text are recognised only where they lie wholly inside
+ * one of the `allowed` ranges (ascending, apart); elsewhere they are text. add_special: with prefix
+ * and suffix; a text whose ids already begin with the prefix gets no second one. */
 bool quince_bridge_encode(
     const qb_tokenizer* tokenizer,
     qb_slice text,
@@ -103,7 +108,8 @@ bool quince_bridge_encode(
     qb_ids* ids,
     qb_bytes* error);
 
-/* The bytes that ids stand for: UTF-8 as far as the tokens are. Ids without a token give nothing. */
+/* The bytes that ids stand for: UTF-8 as far as the tokens are. Ids without a token give nothing.
+ */
 bool quince_bridge_decode(
     const qb_tokenizer* tokenizer,
     const uint32_t* ids,
@@ -112,14 +118,16 @@ bool quince_bridge_decode(
     qb_bytes* bytes,
     qb_bytes* error);
 
-/* True: quince_bridge_decode of a sequence is the concatenation of quince_bridge_decode_one of its ids, less up to
- * *strip_left spaces at its beginning. False: only whole sequences can be decoded. */
+/* True: quince_bridge_decode of a sequence is the concatenation of quince_bridge_decode_one of its
+ * ids, less up to *strip_left spaces at its beginning. False: only whole sequences can be decoded.
+ */
 bool quince_bridge_decodes_by_token(const qb_tokenizer* tokenizer, uint32_t* strip_left);
 qb_bytes quince_bridge_decode_one(const qb_tokenizer* tokenizer, uint32_t id, bool skip_special);
 
 uint32_t quince_bridge_vocab_size(const qb_tokenizer* tokenizer); /* highest id + 1 */
 int64_t quince_bridge_token_to_id(const qb_tokenizer* tokenizer, qb_slice token); /* -1: none */
-bool quince_bridge_id_to_token(const qb_tokenizer* tokenizer, uint32_t id, qb_bytes* token); /* false: none */
+bool quince_bridge_id_to_token(
+    const qb_tokenizer* tokenizer, uint32_t id, qb_bytes* token); /* false: none */
 bool quince_bridge_is_special(const qb_tokenizer* tokenizer, uint32_t id);
 /* Ids of the special added tokens, ascending. */
 qb_ids quince_bridge_special_ids(const qb_tokenizer* tokenizer);
@@ -145,8 +153,8 @@ void quince_bridge_template_free(qb_template* chat_template);
 /* The prompt of a conversation. request: JSON, {"messages": [...], "tools": [...], "extra": {...},
  * "special": {"bos_token": ...}, "add_generation_prompt": bool}. With a tokenizer, special tokens
  * that stand in the conversation are kept apart from those that the template writes: no special
- * token reaches over one of the cuts (byte positions of the text, ascending). *refused: the error is
- * the template's own (raise_exception). */
+ * token reaches over one of the cuts (byte positions of the text, ascending). *refused: the error
+ * is the template's own (raise_exception). */
 bool quince_bridge_template_render(
     const qb_template* chat_template,
     qb_slice request,

@@ -21,4 +21,4 @@ class UserError : public std::runtime_error {
             fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...)) {}
 };
 
-} // namespace quince
+}  // namespace quince

@@ -36,7 +36,7 @@ void advise(std::span<const std::byte> range, int advice, bool inside_only) {
   }
 }
 
-} // namespace
+}  // namespace
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer.
@@ -44,7 +44,7 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& 
   if (file.fd < 0) {
     throw UserError("{}: cannot open: {}", path.string(), std::strerror(errno));
   }
-  struct stat info {};
+  struct stat info{};
   if (::fstat(file.fd, &info) != 0) {
     throw UserError("{}: cannot read its size: {}", path.string(), std::strerror(errno));
   }
@@ -80,4 +80,4 @@ void MappedFile::drop(std::span<const std::byte> range) const {
   advise(range, MADV_DONTNEED, true);
 }
 
-} // namespace quince
+}  // namespace quince

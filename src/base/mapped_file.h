@@ -36,4 +36,4 @@ class MappedFile {
   size_t size_;
 };
 
-} // namespace quince
+}  // namespace quince

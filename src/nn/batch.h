@@ -17,9 +17,9 @@ struct Segment {
 };
 
 struct Batch {
-  mlx::core::array tokens; // [N] int32; may be an unevaluated array (the last step's samples)
-  std::vector<Segment> segments; // their rows add up to N
-  std::vector<int> logit_rows; // rows of the batch whose logits are wanted, ascending
+  mlx::core::array tokens;  // [N] int32; may be an unevaluated array (the last step's samples)
+  std::vector<Segment> segments;  // their rows add up to N
+  std::vector<int> logit_rows;    // rows of the batch whose logits are wanted, ascending
 };
 
-} // namespace quince
+}  // namespace quince

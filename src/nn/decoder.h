@@ -1,6 +1,6 @@
 // Builds a DecoderSpec on top of either kernel set. Tensor names are Hugging Face's:
-//   model.embed_tokens.weight [V, H]     model.norm.weight [H]     lm_head.weight [V, H] unless tied
-//   model.layers.N.{input_layernorm,post_attention_layernorm}.weight
+//   model.embed_tokens.weight [V, H]     model.norm.weight [H]     lm_head.weight [V, H] unless
+//   tied model.layers.N.{input_layernorm,post_attention_layernorm}.weight
 //   model.layers.N.self_attn.{q_proj,k_proj,v_proj,o_proj}.{weight,bias}, .q_norm/.k_norm.weight
 //   model.layers.N.mlp.{gate_proj,up_proj,down_proj}.{weight,bias}
 //   sandwich: .post_attention_layernorm follows attention, .pre_feedforward_layernorm and
@@ -35,4 +35,4 @@ std::unique_ptr<Decoder> make_native_decoder(const DecoderSpec&, Weights&, const
 // Picks by options.kernels.
 std::unique_ptr<Decoder> make_decoder(const DecoderSpec&, Weights&, const LoadOptions&);
 
-} // namespace quince
+}  // namespace quince
