@@ -17,7 +17,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 
-OUT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
+OUT = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).parent
 TOKENS = 40
 MASK = (1 << 64) - 1
 
@@ -200,4 +200,5 @@ def main():
         print(name, runs[0].abs().max().item(), runs[0].std().item())
 
 
-main()
+if __name__ == "__main__":
+    main()
