@@ -33,7 +33,7 @@ int inspect(const InspectOptions& options) {
     throw UserError("no MODEL given (see: quince inspect --help)");
   }
   uint64_t memory = options.memory.value_or(memory_status().total);
-  ModelReport report = make_report(open_model(*model), *model, options.report);
+  ModelReport report = make_report(glance(*model), *model, options.report);
   if (options.json) {
     write_stdout(compact_json(to_json(report, memory)) + "\n");
     return 0;

@@ -224,7 +224,9 @@ void describe_memory(ModelReport& report, const ReportOptions& options) {
 
 }  // namespace
 
-ModelReport make_report(ModelFiles files, const std::string& model, const ReportOptions& options) {
+ModelReport make_report(
+    ModelGlance glance, const std::string& model, const ReportOptions& options) {
+  const ModelFiles& files = glance.files;
   ModelReport report;
   report.model = model;
   report.path = files.path.string();
@@ -247,6 +249,9 @@ ModelReport make_report(ModelFiles files, const std::string& model, const Report
   }
   describe_shape(report, config);
   try {
+    if (glance.refused) {
+      throw UserError("{}", *glance.refused);
+    }
     DecoderSpec spec = decoder_spec(files);
     report.kv = kv_layers(spec);
     report.kv_exact = true;

@@ -11,6 +11,7 @@
 #include <boost/json.hpp>
 
 #include "cli/memory_plan.h"
+#include "cli/model_glance.h"
 #include "system/memory.h"
 #include "weights/model_files.h"
 
@@ -68,7 +69,7 @@ struct ReportOptions {
   std::vector<KvType> kv = {KvType::f16};
 };
 
-ModelReport make_report(ModelFiles files, const std::string& model, const ReportOptions& options);
+ModelReport make_report(ModelGlance glance, const std::string& model, const ReportOptions& options);
 
 struct TextView {
   bool tensors = false;     // every tensor, not only a summary by type

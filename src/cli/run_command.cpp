@@ -38,6 +38,14 @@ class Runner {
   Runner(const RunOptions& options, Clock::time_point start)
       : start_(start), model_(load(request(options))) {
     if (!options.quiet) {
+      int trained = model_.engine->info().context_length;
+      if (trained > 0 && options.engine.context_length > trained) {
+        model_.notes.push_back(fmt::format(
+            "--ctx-size {}: the model was trained with {} tokens; beyond them its answers get "
+            "worse",
+            options.engine.context_length,
+            trained));
+      }
       for (const std::string& note : model_.notes) {
         fmt::print(stderr, "note: {}\n", printable(note));
       }
@@ -92,6 +100,7 @@ class Runner {
       params.seed = std::random_device{}();  // ours, so that it can be reported
     }
     last_seed_ = *params.seed;
+    int prompt_tokens = static_cast<int>(prompt.size());
     TokenStream stream = model_.engine->submit(std::move(prompt), params, std::move(session));
     InterruptScope interrupts([&stream] { stream.cancel(); });
     Answer answer;
@@ -112,6 +121,7 @@ class Runner {
       answer.reason = stream.finish_reason();
     }
     answer.stats = stream.stats();
+    answer.stats.prompt_tokens = prompt_tokens;
     answer.stats.generated_tokens = static_cast<int>(answer.text.ids.size());
     answer.signal = interrupts.signal();
     return answer;

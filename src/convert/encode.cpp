@@ -104,9 +104,17 @@ void decode(const ConvertJob& job, int64_t first, int64_t count, float* out) {
   std::memcpy(out, dense.data<float>(), dense.nbytes());
 }
 
-// Done with these rows of the file: their pages need not stay in memory.
-void release(const TensorView& tensor) {
-  if (tensor.file != nullptr) {
+// Rows [first, first + count) of the file are done with: their pages need not stay in memory. Rows
+// that are read in another order are let go at the end of the tensor.
+void release(const TensorView& tensor, int64_t first, int64_t count) {
+  if (tensor.file == nullptr) {
+    return;
+  }
+  if (tensor.row_order.empty()) {
+    size_t row = tensor.bytes.size() / static_cast<size_t>(std::max<int64_t>(tensor.rows(), 1));
+    tensor.file->drop(
+        tensor.bytes.subspan(row * static_cast<size_t>(first), row * static_cast<size_t>(count)));
+  } else if (first + count == tensor.rows()) {
     tensor.file->drop(tensor.bytes);
   }
 }
@@ -129,15 +137,16 @@ void write_raw(const ConvertJob& job, const ByteSink& sink, const StepHook& step
   }
 }
 
-// Calls make(first, count, out) for slices of rows, several at once, and hands their bytes on in
-// order.
+// Calls make(first, count, out) for slices of the weight's rows, several at once, and hands their
+// bytes on in order.
 void in_slices(
-    int64_t rows,
+    const TensorView& weight,
     int64_t slice,
     ThreadPool& pool,
     const std::function<void(int64_t first, int64_t count, Bytes& out)>& make,
     const ByteSink& sink,
     const StepHook& step) {
+  int64_t rows = weight.rows();
   int64_t team = pool.size();
   std::vector<Bytes> results(static_cast<size_t>(team));
   for (int64_t begin = 0; begin < rows; begin += slice * team) {
@@ -152,6 +161,7 @@ void in_slices(
     for (const Bytes& bytes : results) {
       sink(bytes);
     }
+    release(weight, begin, std::min(slice * team, rows - begin));
     step(static_cast<double>(std::min(begin + slice * team, rows)) / static_cast<double>(rows));
   }
 }
@@ -160,22 +170,23 @@ void write_cast(
     const ConvertJob& job, ThreadPool& pool, const ByteSink& sink, const StepHook& step) {
   TensorType type = job.outputs.front().type;
   int64_t columns = job.source_layout ? job.columns : job.weight.columns();
-  int64_t rows = job.source_layout ? job.rows : job.weight.rows();
   auto make = [&](int64_t first, int64_t count, Bytes& out) {
     std::vector<float> numbers(static_cast<size_t>(count * columns));
     decode(job, first, count, numbers.data());
     append_rounded(out, numbers.data(), numbers.size(), type);
   };
   if (!job.source_layout) {
-    in_slices(rows, slice_rows(columns), pool, make, sink, step);
+    in_slices(job.weight, slice_rows(columns), pool, make, sink, step);
     return;
   }
   Bytes out;  // MLX dequantizes: one thread of ours
+  const int64_t rows = job.rows;
   for (int64_t first = 0; first < rows; first += slice_rows(columns)) {
     int64_t count = std::min(slice_rows(columns), rows - first);
     out.clear();
     make(first, count, out);
     sink(out);
+    release(job.weight, first, count);
     step(static_cast<double>(first + count) / static_cast<double>(rows));
   }
 }
@@ -204,7 +215,7 @@ void write_codes(
       append(out, words.data(), words.size() * sizeof(uint32_t));
     }
   };
-  in_slices(job.rows, slice_rows(columns), pool, make, sink, step);
+  in_slices(job.weight, slice_rows(columns), pool, make, sink, step);
   Bytes out;
   append_rounded(out, scales.data(), scales.size(), job.dtype);
   sink(out);
@@ -256,6 +267,7 @@ void write_quantized(const ConvertJob& job, const ByteSink& sink, const StepHook
       mx::eval(bias);
       append(biases, bias.data<uint8_t>(), bias.nbytes());
     }
+    release(job.weight, first, count);
     step(static_cast<double>(first + count) / static_cast<double>(job.rows));
   }
   sink(scales);
@@ -284,7 +296,6 @@ void encode(const ConvertJob& job, ThreadPool& pool, const ByteSink& sink, const
       write_quantized(job, sink, step);
       break;
   }
-  release(job.weight);
   mx::clear_cache();  // MLX keeps freed buffers for reuse; here every tensor has another size
 }
 

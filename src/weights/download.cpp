@@ -294,10 +294,8 @@ std::vector<std::string> needed_files(
   const auto has = [&](std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  const bool any_gguf = std::any_of(
-      names.begin(), names.end(), [](const auto& name) { return name.ends_with(".gguf"); });
   const bool any_safetensors = std::any_of(names.begin(), names.end(), is_safetensors);
-  if (!quant.empty() || (any_gguf && !(any_safetensors && has("config.json")))) {
+  if (!quant.empty() || prefers_gguf(names)) {
     std::string first;
     if (quant.empty()) {
       try {

@@ -15,6 +15,7 @@ namespace quince {
 namespace {
 
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
+constexpr std::string_view kGitPointer = "version https://git-lfs";
 constexpr int kMaxDimensions = 4;
 constexpr int kMaxArrayDepth = 4;
 constexpr uint64_t kMaxKey = 65535;        // of the specification
@@ -96,6 +97,11 @@ class Cursor {
   }
   uint64_t left() const {
     return bytes_.size() - at_;
+  }
+
+  bool is_git_pointer() const {
+    return std::string_view(reinterpret_cast<const char*>(bytes_.data()), bytes_.size())
+        .starts_with(kGitPointer);
   }
 
   std::span<const std::byte> take(uint64_t count, std::string_view what) {
@@ -195,6 +201,9 @@ class Cursor {
 uint32_t read_version(Cursor& cursor, const std::string& source) {
   const auto magic = cursor.number<uint32_t>("the magic number");
   if (magic != kMagic) {
+    if (cursor.is_git_pointer()) {
+      throw UserError("{}: is a Git LFS pointer and not the file itself: run git lfs pull", source);
+    }
     throw UserError("{}: not a GGUF file: it does not begin with \"GGUF\"", source);
   }
   const auto version = cursor.number<uint32_t>("the version");

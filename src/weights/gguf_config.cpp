@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <numbers>
 
 #include <fmt/ranges.h>
@@ -31,11 +31,7 @@ constexpr std::array kArchitectures{
 
 // f32 metadata as the decimal its author meant: 1e-05 and not 9.99999974e-06.
 double shortest(double value) {
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof(text), static_cast<float>(value));
-  double result = value;
-  std::from_chars(text, end, result);
-  return result;
+  return std::strtod(fmt::format("{}", static_cast<float>(value)).c_str(), nullptr);
 }
 
 // The keys of one architecture ("llama.block_count").
@@ -405,7 +401,8 @@ json::object gguf_hf_config(const GgufFile& file, const std::vector<TensorView>&
   config["rms_norm_eps"] = keys.find_float("attention.layer_norm_rms_epsilon").value_or(1e-6);
   config["tie_word_embeddings"] = find_tensor(tensors, "output.weight") == nullptr;
   config["hidden_act"] = "silu";
-  config["attention_bias"] = find_tensor(tensors, "blk.0.attn_q.bias") != nullptr;
+  config["attention_bias"] = find_tensor(tensors, "blk.0.attn_q.bias") != nullptr ||
+                             find_tensor(tensors, "blk.0.attn_qkv.bias") != nullptr;
   config["mlp_bias"] = find_tensor(tensors, "blk.0.ffn_up.bias") != nullptr;
   const double base = keys.find_float("rope.freq_base").value_or(10000.0);
   if (!(base > 0)) {

@@ -25,8 +25,9 @@ std::string supported_gguf_architectures();
 boost::json::object gguf_hf_config(const GgufFile& file, const std::vector<TensorView>& tensors);
 
 // Renames to Hugging Face's names and undoes what the converter did to the values: llama's q and k
-// rows are un-permuted through row_order, gemma's norms get add = -1. rope_freqs.weight, which is
-// part of the config, is left out. Tensors of unknown name keep theirs.
+// rows are un-permuted through row_order, a fused attn_qkv becomes its three parts, gemma's norms
+// get add = -1. rope_freqs.weight, which is part of the config, is left out. Tensors of unknown
+// name keep theirs.
 std::vector<TensorView> gguf_hf_tensors(
     std::string_view architecture,
     const boost::json::object& config,

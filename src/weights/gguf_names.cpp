@@ -95,6 +95,52 @@ void unpermute(TensorView& tensor, int64_t heads) {
   }
 }
 
+// Rows (or, of a bias, elements) [first, first + count) as a tensor of their own.
+TensorView row_range(const TensorView& tensor, int64_t first, int64_t count, std::string name) {
+  TensorView part = tensor;
+  part.name = std::move(name);
+  const bool is_bias = tensor.shape.size() == 1;
+  const auto rows = static_cast<uint64_t>(is_bias ? tensor.columns() : tensor.rows());
+  const uint64_t row_bytes = tensor.bytes.size() / rows;
+  part.shape.front() = count;
+  part.bytes = tensor.bytes.subspan(
+      static_cast<uint64_t>(first) * row_bytes, static_cast<uint64_t>(count) * row_bytes);
+  return part;
+}
+
+// A converter may have stacked q, k and v into one tensor: they are views into it again.
+void split_fused_qkv(std::vector<TensorView>& tensors, const boost::json::object& config) {
+  constexpr std::string_view kFused = ".attn_qkv.";
+  std::vector<TensorView> parts;
+  for (const TensorView& fused : tensors) {
+    const size_t at = fused.name.find(kFused);
+    if (at == std::string::npos) {
+      continue;
+    }
+    const int64_t q = config_int(config, "num_attention_heads") * config_int(config, "head_dim");
+    const int64_t kv = config_int(config, "num_key_value_heads") * config_int(config, "head_dim");
+    const bool is_bias = fused.shape.size() == 1;
+    if ((is_bias ? fused.columns() : fused.rows()) != q + 2 * kv || fused.shape.size() > 2 ||
+        (is_bias && info(fused.type).block != 1)) {
+      throw UserError(
+          "tensor {}: has shape {}, want {} rows for q, k and v",
+          fused.name,
+          shape_text(fused.shape),
+          q + 2 * kv);
+    }
+    const auto name = [&](std::string_view part) {
+      return fmt::format(
+          "{}.{}.{}", fused.name.substr(0, at), part, fused.name.substr(at + kFused.size()));
+    };
+    parts.push_back(row_range(fused, 0, q, name("attn_q")));
+    parts.push_back(row_range(fused, q, kv, name("attn_k")));
+    parts.push_back(row_range(fused, q + kv, kv, name("attn_v")));
+  }
+  std::erase_if(
+      tensors, [&](const TensorView& t) { return t.name.find(kFused) != std::string::npos; });
+  std::move(parts.begin(), parts.end(), std::back_inserter(tensors));
+}
+
 }  // namespace
 
 std::optional<std::string> hf_tensor_name(std::string_view architecture, std::string_view name) {
@@ -140,6 +186,7 @@ std::vector<TensorView> gguf_hf_tensors(
     return t.name == "rope_freqs.weight" || t.name.ends_with(".attn_rot_embd.weight") ||
            t.name.ends_with(".attn_rot_embd");
   });
+  split_fused_qkv(tensors, config);
   for (TensorView& tensor : tensors) {
     const auto name = hf_tensor_name(architecture, tensor.name);
     if (!name) {

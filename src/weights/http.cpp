@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -184,6 +185,13 @@ void HttpClient::Impl::begin(Transfer& transfer) {
   curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
   curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, kSilenceSeconds);
   curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 256L * 1024);
+  // Companies with an authority of their own name it as other tools do.
+  for (const char* name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"}) {
+    if (const char* file = std::getenv(name); file && *file) {
+      curl_easy_setopt(easy, CURLOPT_CAINFO, file);
+      break;
+    }
+  }
   if (request.range_begin) {
     const std::string range = fmt::format("{}-{}", *request.range_begin, request.range_end);
     curl_easy_setopt(easy, CURLOPT_RANGE, range.c_str());

@@ -192,6 +192,19 @@ std::string choose_gguf(
       source);
 }
 
+bool prefers_gguf(const std::vector<std::string>& names) {
+  bool gguf = false;
+  bool config = false;
+  bool safetensors = false;
+  for (const std::string& name : names) {
+    const bool in_root = name.find('/') == std::string::npos;
+    gguf = gguf || name.ends_with(".gguf");
+    config = config || name == "config.json";
+    safetensors = safetensors || (in_root && name.ends_with(".safetensors"));
+  }
+  return gguf && !(config && safetensors);
+}
+
 std::map<std::string, std::string> model_aliases() {
   std::map<std::string, std::string> aliases(
       std::begin(kBuiltInAliases), std::end(kBuiltInAliases));
@@ -256,9 +269,7 @@ fs::path resolve(const std::string& model, std::set<std::string>& seen) {
         model);
   }
   const std::vector<std::string> files = list_files(*snapshot);
-  const bool has_gguf = std::any_of(
-      files.begin(), files.end(), [](const std::string& name) { return name.ends_with(".gguf"); });
-  if (!repo->quant.empty() || (has_gguf && !fs::exists(*snapshot / "config.json"))) {
+  if (!repo->quant.empty() || prefers_gguf(files)) {
     return *snapshot / choose_gguf(files, repo->quant, repo->id);
   }
   return *snapshot;

@@ -42,6 +42,10 @@ std::optional<std::filesystem::path> find_snapshot(
 std::string choose_gguf(
     const std::vector<std::string>& names, std::string_view quant, std::string_view source);
 
+// A repository or folder is taken for GGUF when it has such files and not both config.json and
+// safetensors in its root.
+bool prefers_gguf(const std::vector<std::string>& names);
+
 // Files of a directory below it, relative, '/'-separated, sorted; links followed.
 std::vector<std::string> list_files(const std::filesystem::path& folder);
 

@@ -162,18 +162,21 @@ RepoListing parse_listing(std::string_view text, std::string_view source) {
       throw UserError(
           "{}: the hub's list holds the bad file name \"{}\"", source, file.path.substr(0, 80));
     }
-    file.size =
-        static_cast<uint64_t>(std::max<int64_t>(json_int(*sibling, "size", source).value_or(0), 0));
+    auto size = json_int(*sibling, "size", source);
     const std::string blob = json_string(*sibling, "blobId", source).value_or("");
     if (const json::value* lfs = sibling->if_contains("lfs"); lfs && lfs->is_object()) {
       file.sha256 = json_string(lfs->get_object(), "sha256", source).value_or("");
+      size = size ? size : json_int(lfs->get_object(), "size", source);
       if (!is_hex(file.sha256, 64)) {
         throw UserError("{}: the hub tells no sound SHA-256 of {}", source, file.path);
       }
     } else if (is_hex(blob, 40)) {
       file.git_sha1 = blob;
     }
-    set_etag(file, source);
+    if (size && *size >= 0) {  // else complete() asks
+      file.size = static_cast<uint64_t>(*size);
+      set_etag(file, source);
+    }
     listing.files.push_back(std::move(file));
   }
   return listing;

@@ -1,7 +1,5 @@
 #include "weights/model_files.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "weights/gguf.h"
 #include "weights/hub.h"
@@ -21,13 +19,8 @@ ModelFiles open_model(const std::string& model) {
     return open_gguf_model(path);
   }
   // A folder of GGUF files: the only model in it, or the user has to choose.
-  if (!fs::exists(path / "config.json")) {
-    const std::vector<std::string> files = list_files(path);
-    if (std::any_of(files.begin(), files.end(), [](const std::string& name) {
-          return name.ends_with(".gguf");
-        })) {
-      return open_gguf_model(path / choose_gguf(files, "", path.string()));
-    }
+  if (const auto files = list_files(path); prefers_gguf(files)) {
+    return open_gguf_model(path / choose_gguf(files, "", path.string()));
   }
   return open_model_directory(path);
 }

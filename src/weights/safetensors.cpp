@@ -175,6 +175,10 @@ SafetensorsContent parse_safetensors(
         source,
         bytes.size());
   }
+  if (std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())
+          .starts_with("version https://git-lfs")) {
+    throw UserError("{}: is a Git LFS pointer and not the file itself: run git lfs pull", source);
+  }
   const auto header_size = load_unaligned<uint64_t>(bytes.data());
   if (header_size > kMaxHeader) {
     throw UserError(

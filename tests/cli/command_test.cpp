@@ -212,6 +212,13 @@ TEST_F(CommandTest, StopTextAndEndToken) {
   EXPECT_EQ(parse_object(ignored.out).at("token_ids"), ids);
 }
 
+TEST_F(CommandTest, LargeContextsAreRemarkedUpon) {
+  ProgramResult result = run_program({"run", model(), "x", "-n", "0", "--json", "-c", "100"});
+  EXPECT_THAT(result.err, HasSubstr("trained with 64 tokens"));
+  EXPECT_EQ(parse_object(result.out).at("finish_reason"), "length");
+  EXPECT_EQ(parse_object(result.out).at("prompt_tokens"), 8);
+}
+
 TEST_F(CommandTest, ContextOverflowGivesBothNumbers) {
   expect_refused(run_program({"run", model(), "--raw", std::string(600, 'x')}), 2, {"600", "64"});
   expect_refused(
@@ -295,6 +302,31 @@ TEST_F(CommandTest, InspectShowsWhatCannotBeRun) {
   EXPECT_THAT(result.out, HasSubstr("runs"));
   EXPECT_THAT(result.out, HasSubstr("estimated"));
   expect_refused(run_program({"run", folder, "hi"}), 2, {"mamba9"});
+}
+
+TEST_F(CommandTest, InspectShowsUnknownGgufArchitectures) {
+  test::GgufBytes file;
+  file.key_string("general.architecture", "mamba9").key_u32("mamba9.block_count", 4);
+  file.key_u32("mamba9.embedding_length", 64).key_u32("mamba9.attention.head_count", 4);
+  file.key_u32("mamba9.context_length", 4096);
+  file.tensor_f32("blk.0.odd.weight", {64, 2}, 1.0f);
+  std::string path = folder_->write("mamba9.gguf", file.build());
+  ProgramResult result = run_program({"inspect", path, "--tensors", "--metadata"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  for (const char* part :
+       {"mamba9",
+        "not supported",
+        "blk.0.odd.weight",
+        "[2, 64]",
+        "4096 tokens",
+        "128 (128)",
+        "mamba9.block_count = 4",
+        "at 4k"}) {
+    EXPECT_THAT(result.out, HasSubstr(part));
+  }
+  expect_refused(run_program({"run", path, "hi"}), 2, {"mamba9"});
+  std::string broken = folder_->write("broken.gguf", file.build().substr(0, 100));
+  expect_refused(run_program({"inspect", broken}), 2, {"broken.gguf"});
 }
 
 TEST_F(CommandTest, BenchJson) {

@@ -167,6 +167,37 @@ TEST(Convert, BlockFormatsKeepTheirCodes) {
   }
 }
 
+TEST(Convert, AskedForWhatIsThereKeepsTheCodes) {
+  TempFolder folder;
+  TensorView matrix = block_matrix(TensorType::q4_1, 8, 64);
+  ConvertOptions options = options_for(folder / "out");
+  options.policy = uniform_policy({4, 32, "affine"});
+  ConvertResult result = convert(one_matrix(matrix), options);
+  EXPECT_THAT(result.lines.at(0), HasSubstr("kept exactly as 4-bit g32"));
+  EXPECT_LT(
+      test::largest_difference(dequantized(open_model(folder / "out"), 4, 32), values(matrix)),
+      1e-6f);
+}
+
+TEST(Convert, GroupsOfSixteenBecomeEightBits) {
+  TempFolder folder;
+  std::vector<std::byte> bytes(static_cast<size_t>(info(TensorType::q6_k).bytes) * 2 * 4);
+  for (size_t i = 0; i < bytes.size(); i++) {
+    bytes[i] = static_cast<std::byte>(test::mix(i) & 0x3f);  // small scales, no NaN
+  }
+  TensorView matrix = make_tensor("model.x.weight", TensorType::q6_k, {4, 512}, bytes);
+  ConvertResult result = convert(one_matrix(matrix), options_for(folder / "out"));
+  EXPECT_THAT(result.lines.at(0), HasSubstr("quantized to 8-bit g32"));
+  std::vector<float> before = values(matrix);
+  std::vector<float> after = dequantized(open_model(folder / "out"), 8, 32);
+  for (size_t group = 0; group < before.size(); group += 32) {
+    auto [low, high] = std::minmax_element(before.begin() + group, before.begin() + group + 32);
+    for (size_t i = group; i < group + 32; i++) {
+      EXPECT_NEAR(after[i], before[i], (*high - *low) / 255 + 1e-6f);
+    }
+  }
+}
+
 TEST(Convert, RowOrderAndOffsetAreApplied) {
   TempFolder folder;
   TensorView matrix = block_matrix(TensorType::q8_0, 4, 64);

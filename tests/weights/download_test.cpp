@@ -123,6 +123,15 @@ TEST_F(Download, AHubThatTellsNoHashesInItsList) {
   EXPECT_EQ(hub_.count("HEAD", "/resolve/"), 3);
 }
 
+TEST_F(Download, AListWithoutSizes) {
+  const auto listing = parse_listing(
+      R"({"sha":"a","siblings":[{"rfilename":"x","lfs":{"sha256":")" + std::string(64, '0') +
+          R"("}},{"rfilename":"y","lfs":{"size":7,"sha256":")" + std::string(64, '0') + R"("}}]})",
+      "r");
+  EXPECT_EQ(listing.files[0].etag, "");  // complete() will ask
+  EXPECT_EQ(listing.files[1].size, 7u);
+}
+
 TEST_F(Download, ContinuesAnIncompleteFile) {
   const std::string content = hub_.files["model.safetensors"].content;
   put_partial("model.safetensors", content.substr(0, 60'001));

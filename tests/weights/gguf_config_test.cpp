@@ -402,6 +402,44 @@ TEST(GgufTensors, LlamaRowsAreUnpermuted) {
   }
 }
 
+TEST(GgufTensors, FusedAttentionIsTakenApart) {
+  // Heads of 2, q: 4 rows, k and v: 2 rows each; row r holds 10 r and 10 r + 1.
+  std::string weight;
+  std::string bias;
+  for (int row = 0; row < 8; ++row) {
+    weight +=
+        test::raw(10.0f * static_cast<float>(row)) + test::raw(10.0f * static_cast<float>(row) + 1);
+    bias += test::raw(static_cast<float>(row));
+  }
+  GgufBytes file;
+  file.tensor("blk.0.attn_qkv.weight", {2, 8}, 0, weight)
+      .tensor("blk.0.attn_qkv.bias", {8}, 0, bias);
+  const std::string bytes = file.build();
+  const boost::json::object config{
+      {"num_attention_heads", 2}, {"num_key_value_heads", 1}, {"head_dim", 2}};
+  GgufFile gguf = GgufFile::parse(std::as_bytes(std::span(bytes)), "x.gguf", nullptr);
+  const auto tensors = gguf_hf_tensors("qwen2", config, gguf.take_tensors());
+  ASSERT_EQ(tensors.size(), 6u);
+  EXPECT_EQ(tensors[0].name, "model.layers.0.self_attn.q_proj.weight");
+  EXPECT_THAT(tensors[0].shape, ElementsAre(4, 2));
+  EXPECT_EQ(tensors[2].name, "model.layers.0.self_attn.v_proj.weight");
+  EXPECT_THAT(tensors[2].shape, ElementsAre(2, 2));
+  float values[4];
+  decode_rows(tensors[2], 0, 2, values);
+  EXPECT_THAT(values, ElementsAre(60, 61, 70, 71));
+  EXPECT_EQ(tensors[4].name, "model.layers.0.self_attn.k_proj.bias");
+  EXPECT_THAT(tensors[4].shape, ElementsAre(2));
+  decode_rows(tensors[4], 0, 1, values);
+  EXPECT_EQ(values[0], 4);
+
+  const boost::json::object other{
+      {"num_attention_heads", 4}, {"num_key_value_heads", 1}, {"head_dim", 2}};
+  GgufFile again = GgufFile::parse(std::as_bytes(std::span(bytes)), "x.gguf", nullptr);
+  EXPECT_THAT(
+      user_error([&] { gguf_hf_tensors("qwen2", other, again.take_tensors()); }),
+      HasSubstr("want 12 rows"));
+}
+
 TEST(GgufTensors, RowsThatAreNoHeads) {
   GgufBytes file;
   file.tensor_f32("blk.0.attn_q.weight", {2, 6});

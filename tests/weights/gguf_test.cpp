@@ -122,6 +122,7 @@ TEST(Gguf, Versions) {
   EXPECT_THAT(error_of(GgufBytes(0).build()), HasSubstr("version 0"));
   EXPECT_THAT(error_of(GgufBytes(0x03000000).build()), HasSubstr("big-endian"));
   EXPECT_THAT(error_of("PK\x03\x04 and so on, a zip"), HasSubstr("not a GGUF file"));
+  EXPECT_THAT(error_of("version https://git-lfs.github.com/spec/v1\n"), HasSubstr("git lfs pull"));
   EXPECT_THAT(error_of(""), HasSubstr("cut off"));
 }
 

@@ -284,6 +284,9 @@ TEST(GgufModel, TokenizerAndTemplates) {
   EXPECT_EQ(files.tensors[0].name, "model.embed_tokens.weight");
   // The folder means its only model.
   EXPECT_EQ(open_model(folder.path().string()).path, path);
+  // Many GGUF repositories carry a config.json.
+  folder.write("config.json", "{}");
+  EXPECT_EQ(open_model(folder.path().string()).path, path);
   folder.write("n.gguf", "x");
   EXPECT_THAT(user_error([&] { open_model(folder.path().string()); }), HasSubstr("m.gguf, n.gguf"));
 }

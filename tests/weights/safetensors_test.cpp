@@ -128,6 +128,7 @@ TEST(Safetensors, BadHeaders) {
   const auto error = [](const std::string& bytes) { return user_error([&] { parse(bytes); }); };
   EXPECT_THAT(error(""), HasSubstr("0 bytes"));
   EXPECT_THAT(error("1234567"), HasSubstr("7 bytes"));
+  EXPECT_THAT(error("version https://git-lfs.github.com/spec/v1\n"), HasSubstr("git lfs pull"));
   EXPECT_THAT(error(test::raw<uint64_t>(1000) + "{}"), HasSubstr("needs 1008 bytes"));
   EXPECT_THAT(error(test::raw<uint64_t>(~0ull) + "{}"), HasSubstr("not a safetensors file"));
   EXPECT_THAT(error(test::raw<uint64_t>(100'000'001) + "{}"), HasSubstr("not a safetensors file"));
