@@ -54,7 +54,7 @@ void multiply_int8(const MatmulPart& p, int64_t block, int64_t row, int count) {
   float bias[2 * kBlockRows];
   for (int64_t chunk = 0; chunk < w.chunks(); ++chunk) {
     unpack_chunk(w.format.bits, data + static_cast<size_t>(chunk) * w.chunk_bytes(), codes);
-    expand_scales(w, data, chunk, 1, true, scale, bias);
+    expand_scales(w, data, chunk, scale, bias);
     for (int i = 0; i < count; ++i) {
       const int64_t at = chunk * x.m + row + i;
       for (int half = 0; half < halves; ++half) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/pack_codes.h"
-#include "kernels/pack_rows.h"
+#include "kernels/pack_plan.h"
 
 namespace quince::kernels {
 

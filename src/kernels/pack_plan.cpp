@@ -1,5 +1,5 @@
 // Which form a source is held in.
-#include "kernels/pack_rows.h"
+#include "kernels/pack_plan.h"
 
 #include "base/error.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/pack_rows.h"
+#include "kernels/pack_plan.h"
 
 #include <algorithm>
 #include <cmath>

@@ -43,66 +43,87 @@ int byte_at(const std::byte* at) {
   return static_cast<int>(*at);
 }
 
-// Scales of one group, or one sub-group of a super block, for all 16 rows.
-void expand_direct(
-    const PackedMatrix::Layout& w, const std::byte* group, float* scale, float* bias) {
-  const size_t element = w.plan == ScalePlan::direct_f32 ? 4 : 2;
-  const auto value = [&](const std::byte* from) {
-    if (w.plan == ScalePlan::direct_f16) {
-      return half_at(from);
+// The 32 codes of one row (0-15) of a chunk.
+void unpack_lane(int bits, const std::byte* chunk, int lane, uint8_t* codes) {
+  uint32_t out[kSteps] = {};  // 4 codes each
+  for_each_plane(bits, [&](int shift, int width, int offset) {
+    const int per_byte = 8 / width;
+    const uint32_t mask = 0x01010101u * ((1u << width) - 1);
+    for (int step = 0; step < kSteps; ++step) {
+      uint32_t word;
+      std::memcpy(&word, chunk + offset + step / per_byte * kVector + 4 * lane, 4);
+      out[step] |= ((word >> (step % per_byte * width)) & mask) << shift;
     }
-    if (w.plan == ScalePlan::direct_bf16) {
-      uint16_t bits;
-      std::memcpy(&bits, from, 2);
-      return bf16_to_f32(bits);
+  });
+  std::memcpy(codes, out, sizeof(out));
+}
+
+struct ScaleBias {
+  float scale;
+  float bias;
+};
+
+float direct_value(ScalePlan plan, const std::byte* at) {
+  if (plan == ScalePlan::direct_f16) {
+    return half_at(at);
+  }
+  if (plan == ScalePlan::direct_bf16) {
+    uint16_t bits;
+    std::memcpy(&bits, at, 2);
+    return bf16_to_f32(bits);
+  }
+  float value;
+  std::memcpy(&value, at, 4);
+  return value;
+}
+
+ScaleBias direct_scale(const PackedMatrix::Layout& w, const std::byte* group, int row) {
+  const int element = w.plan == ScalePlan::direct_f32 ? 4 : 2;
+  const float scale = direct_value(w.plan, group + row * element);
+  const float bias =
+      w.format.biased ? direct_value(w.plan, group + (kBlockRows + row) * element) : 0.0f;
+  return {scale, bias};
+}
+
+// Sub-group `sub` of a super block, see packed_layout.h.
+ScaleBias sub_scale(ScalePlan plan, const std::byte* unit, int sub, int row) {
+  const std::byte* at = unit + row;
+  const std::byte* half = unit + 2 * row;
+  switch (plan) {
+    case ScalePlan::k_6_6: {
+      const int low = byte_at(at + 64 + 16 * sub);
+      const int top = byte_at(at + 192 + 16 * (sub % 4)) >> (sub / 4 * 4);
+      const int s = (low & 15) | ((top & 3) << 4);
+      const int m = (low >> 4) | (((top >> 2) & 3) << 4);
+      return {half_at(half) * static_cast<float>(s), -(half_at(half + 32) * static_cast<float>(m))};
     }
-    float f;
-    std::memcpy(&f, from, 4);
-    return f;
-  };
-  for (int r = 0; r < kBlockRows; ++r) {
-    scale[r] = value(group + r * element);
-    bias[r] = w.format.biased ? value(group + (kBlockRows + r) * element) : 0.0f;
+    case ScalePlan::k_8: {
+      const auto s = static_cast<int8_t>(byte_at(at + 16 * sub));
+      return {half_at(half + 256) * static_cast<float>(s), 0.0f};
+    }
+    case ScalePlan::k_6: {
+      const int low = (byte_at(at + 16 * (sub % 8)) >> (sub / 8 * 4)) & 15;
+      const int high = (byte_at(at + 128 + 16 * (sub % 4)) >> (sub / 4 * 2)) & 3;
+      return {half_at(half + 192) * static_cast<float>((low | high << 4) - 32), 0.0f};
+    }
+    default: {  // k_4_4
+      const int both = byte_at(at + 16 * sub);
+      return {
+          half_at(half + 256) * static_cast<float>(both & 15),
+          -(half_at(half + 288) * static_cast<float>(both >> 4))};
+    }
   }
 }
 
-void expand_k_6_6(const std::byte* unit, int sub, float* scale, float* bias) {
-  const std::byte* low = unit + 64 + 16 * sub;
-  const std::byte* high = unit + 192 + 16 * (sub % 4);
-  const int shift = sub / 4 * 4;
-  for (int r = 0; r < kBlockRows; ++r) {
-    const int top = byte_at(high + r) >> shift;
-    const int s = (byte_at(low + r) & 15) | ((top & 3) << 4);
-    const int m = (byte_at(low + r) >> 4) | (((top >> 2) & 3) << 4);
-    scale[r] = half_at(unit + 2 * r) * static_cast<float>(s);
-    bias[r] = -(half_at(unit + 32 + 2 * r) * static_cast<float>(m));
+ScaleBias row_scale(
+    const PackedMatrix::Layout& w, const std::byte* block, int64_t chunk, int half, int row) {
+  const std::byte* scales = block + w.scale_offset;
+  const auto unit = static_cast<int64_t>(scale_unit_bytes(w.plan, w.format.biased));
+  if (w.format.kind == PackedKind::two_level) {
+    const int sub = static_cast<int>(chunk % 8) * scales_per_chunk(w) + half;
+    return sub_scale(w.plan, scales + chunk / 8 * unit, sub, row);
   }
-}
-
-void expand_k_8(const std::byte* unit, int sub, float* scale, float* bias) {
-  for (int r = 0; r < kBlockRows; ++r) {
-    const auto s = static_cast<int8_t>(byte_at(unit + 16 * sub + r));
-    scale[r] = half_at(unit + 256 + 2 * r) * static_cast<float>(s);
-    bias[r] = 0.0f;
-  }
-}
-
-void expand_k_6(const std::byte* unit, int sub, float* scale, float* bias) {
-  const int shift = sub / 4 * 2;
-  for (int r = 0; r < kBlockRows; ++r) {
-    const int low = (byte_at(unit + 16 * (sub % 8) + r) >> (sub / 8 * 4)) & 15;
-    const int high = (byte_at(unit + 128 + 16 * (sub % 4) + r) >> shift) & 3;
-    scale[r] = half_at(unit + 192 + 2 * r) * static_cast<float>((low | high << 4) - 32);
-    bias[r] = 0.0f;
-  }
-}
-
-void expand_k_4_4(const std::byte* unit, int sub, float* scale, float* bias) {
-  for (int r = 0; r < kBlockRows; ++r) {
-    const int both = byte_at(unit + 16 * sub + r);
-    scale[r] = half_at(unit + 256 + 2 * r) * static_cast<float>(both & 15);
-    bias[r] = -(half_at(unit + 288 + 2 * r) * static_cast<float>(both >> 4));
-  }
+  return direct_scale(w, scales + chunk * kChunk / w.format.group * unit, row);
 }
 
 }  // namespace
@@ -124,57 +145,32 @@ void unpack_chunk(int bits, const std::byte* chunk, uint8_t* out) {
   });
 }
 
-void unpack_lane(int bits, const std::byte* chunk, int lane, uint8_t* codes) {
-  uint32_t out[kSteps] = {};  // 4 codes each
-  for_each_plane(bits, [&](int shift, int width, int offset) {
-    const int per_byte = 8 / width;
-    const uint32_t mask = 0x01010101u * ((1u << width) - 1);
-    for (int step = 0; step < kSteps; ++step) {
-      uint32_t word;
-      std::memcpy(&word, chunk + offset + step / per_byte * kVector + 4 * lane, 4);
-      out[step] |= ((word >> (step % per_byte * width)) & mask) << shift;
-    }
-  });
-  std::memcpy(codes, out, sizeof(out));
-}
-
 void expand_scales(
     const PackedMatrix::Layout& w,
     const std::byte* block,
-    int64_t first,
-    int64_t count,
-    bool fold_zero,
+    int64_t chunk,
     float* scale,
     float* bias) {
-  const std::byte* scales = block + w.scale_offset;
-  const size_t unit = scale_unit_bytes(w.plan, w.format.biased);
+  for (int half = 0; half < scales_per_chunk(w); ++half) {
+    for (int r = 0; r < kBlockRows; ++r, ++scale, ++bias) {
+      const ScaleBias value = row_scale(w, block, chunk, half, r);
+      *scale = value.scale;
+      *bias = w.format.biased ? value.bias : -static_cast<float>(w.zero) * value.scale;
+    }
+  }
+}
+
+void unpack_floats(
+    const PackedMatrix::Layout& w, const std::byte* block, int64_t chunk, int row, float* out) {
+  uint8_t codes[kChunk];
+  unpack_lane(w.format.bits, block + static_cast<size_t>(chunk) * w.chunk_bytes(), row, codes);
   const int halves = scales_per_chunk(w);
-  for (int64_t c = first; c < first + count; ++c) {
-    for (int half = 0; half < halves; ++half, scale += kBlockRows, bias += kBlockRows) {
-      const std::byte* super = scales + static_cast<size_t>(c / 8) * unit;
-      const int sub = static_cast<int>(c % 8) * halves + half;
-      switch (w.plan) {
-        case ScalePlan::k_6_6:
-          expand_k_6_6(super, sub, scale, bias);
-          break;
-        case ScalePlan::k_8:
-          expand_k_8(super, sub, scale, bias);
-          break;
-        case ScalePlan::k_6:
-          expand_k_6(super, sub, scale, bias);
-          break;
-        case ScalePlan::k_4_4:
-          expand_k_4_4(super, sub, scale, bias);
-          break;
-        default:
-          expand_direct(
-              w, scales + static_cast<size_t>(c * kChunk / w.format.group) * unit, scale, bias);
-      }
-      if (fold_zero && !w.format.biased) {
-        for (int r = 0; r < kBlockRows; ++r) {
-          bias[r] = -static_cast<float>(w.zero) * scale[r];
-        }
-      }
+  const int width = kChunk / halves;
+  for (int half = 0; half < halves; ++half) {
+    const ScaleBias value = row_scale(w, block, chunk, half, row);
+    for (int i = half * width; i < (half + 1) * width; ++i) {
+      const float product = value.scale * static_cast<float>(codes[i] - w.zero);
+      out[i] = w.format.biased ? product + value.bias : product;
     }
   }
 }

@@ -12,25 +12,22 @@ namespace quince::kernels {
 // Codes of all 16 rows of one chunk: out[step * 64 + row * 4 + column].
 void unpack_chunk(int bits, const std::byte* chunk, uint8_t* out);
 
-// The 32 codes of one row (lane 0-15) of a chunk.
-void unpack_lane(int bits, const std::byte* chunk, int lane, uint8_t* codes);
-
 // Groups of 16 columns have two scales a chunk, all others one.
 inline int scales_per_chunk(const PackedMatrix::Layout& w) {
   return w.format.group == 16 ? 2 : 1;
 }
 
-// Scale and bias of `count` chunks from `first`, as floats: scale[(chunk * scales_per_chunk + half)
-// * 16
-// + row]. Bias is 0 for formats without one; with fold_zero it is -zero * scale instead, so that
-// always w = scale * code + bias.
+// Scales and biases of a chunk, [half][16 rows], such that w = scale * code + bias (so the bias of
+// a format without one is -zero * scale).
 void expand_scales(
     const PackedMatrix::Layout& w,
     const std::byte* block,
-    int64_t first,
-    int64_t count,
-    bool fold_zero,
+    int64_t chunk,
     float* scale,
     float* bias);
+
+// The 32 weights of row 0-15 of a chunk, as the format defines them to the bit.
+void unpack_floats(
+    const PackedMatrix::Layout& w, const std::byte* block, int64_t chunk, int row, float* out);
 
 }  // namespace quince::kernels

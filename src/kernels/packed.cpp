@@ -211,18 +211,8 @@ void PackedMatrix::unpack_row(int64_t row, float* out) const {
   if (!w.quantized()) {
     return unpack_dense_row(w, block, lane, out);
   }
-  const int halves = scales_per_chunk(w);
-  uint8_t codes[kChunk];
-  float scale[2 * kBlockRows];
-  float bias[2 * kBlockRows];
-  for (int64_t chunk = 0; chunk < w.chunks(); ++chunk, out += kChunk) {
-    unpack_lane(w.format.bits, block + static_cast<size_t>(chunk) * w.chunk_bytes(), lane, codes);
-    expand_scales(w, block, chunk, 1, false, scale, bias);
-    for (int i = 0; i < kChunk; ++i) {
-      const int at = i * halves / kChunk * kBlockRows + lane;
-      const float product = scale[at] * static_cast<float>(codes[i] - w.zero);
-      out[i] = w.format.biased ? product + bias[at] : product;
-    }
+  for (int64_t chunk = 0; chunk < w.chunks(); ++chunk) {
+    unpack_floats(w, block, chunk, lane, out + chunk * kChunk);
   }
 }
 
