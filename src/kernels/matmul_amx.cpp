@@ -94,7 +94,9 @@ void multiply_panel(const TileJob& job, const Panel& p, int64_t row, int64_t fir
     low.b1 = kB == 2 ? p.b[1][1] : nullptr;
     add_products<kA, kB>(low);
     run.a0 += job.part_bytes;
-    run.a1 += job.part_bytes;
+    if constexpr (kA == 2) {
+      run.a1 += job.part_bytes;
+    }
     add_products<kA, kB>(run);
   }
 }
