@@ -7,6 +7,7 @@
 #include <mlx/mlx.h>
 
 #include "base/error.h"
+#include "kernels/packed_memory.h"
 
 namespace quince {
 
@@ -143,7 +144,7 @@ class Loader {
 
   void table(const std::string& path) {
     PackSource pack = source(path, spec_.vocab_size, spec_.hidden_size);
-    out_.tables.push_back(PackedMatrix::pack(pack, *options_.pool));
+    out_.tables.push_back(PackedMatrix::pack(pack, *options_.pool, &arena_));
     out_.bytes += out_.tables.back().bytes();
   }
 
@@ -155,11 +156,11 @@ class Loader {
       sources.push_back(source(part.path, part.rows, columns));
       linear.rows += part.rows;
     }
-    if (auto stacked = PackedMatrix::pack_stacked(sources, *options_.pool)) {
+    if (auto stacked = PackedMatrix::pack_stacked(sources, *options_.pool, &arena_)) {
       linear.parts.push_back(std::move(*stacked));
     } else {
       for (const PackSource& one : sources) {
-        linear.parts.push_back(PackedMatrix::pack(one, *options_.pool));
+        linear.parts.push_back(PackedMatrix::pack(one, *options_.pool, &arena_));
       }
     }
     for (const PackedMatrix& part : linear.parts) {
@@ -227,6 +228,7 @@ class Loader {
     return layer;
   }
 
+  kernels::PackArena arena_;  // one for all matrices: small ones share huge pages
   const DecoderSpec& spec_;
   Weights& weights_;
   const LoadOptions& options_;
