@@ -16,6 +16,6 @@ add_library(mlx SHARED IMPORTED GLOBAL)
 set_target_properties(mlx PROPERTIES
   IMPORTED_LOCATION ${QUINCE_MLX_DIR}/lib/libmlx${CMAKE_SHARED_LIBRARY_SUFFIX}
   INTERFACE_INCLUDE_DIRECTORIES ${QUINCE_MLX_DIR}/include)
-if(APPLE)
+if(APPLE AND NOT CMAKE_CROSSCOMPILING)  # a cross build sets no run-time path
   set_target_properties(mlx PROPERTIES IMPORTED_SONAME "@rpath/libmlx.dylib")
 endif()
