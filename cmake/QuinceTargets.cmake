@@ -19,6 +19,12 @@ function(quince_library name)
     elseif(source MATCHES "_amx\\.cpp$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
         "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx512vbmi;-mavx512bf16;-mamx-tile;-mamx-int8;-mamx-bf16;-mprefer-vector-width=512")
+    elseif(APPLE AND source MATCHES "_i8mm\\.cpp$")
+      # Every Apple processor has the rest; -march means something else to zig's clang.
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+        "-Xclang;-target-feature;-Xclang;+i8mm;-Xclang;-target-feature;-Xclang;+bf16")
+    elseif(APPLE AND source MATCHES "_neon\\.cpp$")
+      # nothing to add
     elseif(source MATCHES "_neon\\.cpp$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+dotprod+fp16")
     elseif(source MATCHES "_i8mm\\.cpp$")
