@@ -140,6 +140,7 @@ put("config", "tokenizer", json.dumps({
     "added_tokens": [{"id": 1, "content": "<s>"}],
     "post_processor": {"single": [{"SpecialToken": {"id": "<s>"}}]},
     "model": {"vocab": {"a": 0}}}))
+put("config", "odd_processor", json.dumps({"post_processor": {"SpecialToken": {"id": "<s>"}}}))
 put("config", "unigram", json.dumps({"model": {"vocab": [["a", 0.5], ["</s>", 1]]}}))
 put("config", "listing", json.dumps({
     "sha": "0123", "siblings": [{"rfilename": "a.json", "size": 3, "blobId": "0" * 40},

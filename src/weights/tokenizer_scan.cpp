@@ -146,10 +146,10 @@ class Scanner {
       facts.ids.emplace(text_, position_);
       return;
     }
-    // post_processor[.processors[]].single[].SpecialToken.id of a template; .cls of
-    // RobertaProcessing and BertProcessing is a list [text, id].
-    if (path_.size() > 2 && path_[0].key == "post_processor" && path_.back().key == "id" &&
-        path_[path_.size() - 2].key == "SpecialToken" && path_[path_.size() - 4].key == "single") {
+    // post_processor[.processors[]].single[].SpecialToken.id of a TemplateProcessing.
+    const size_t depth = path_.size();
+    if (depth >= 5 && path_[0].key == "post_processor" && path_[depth - 1].key == "id" &&
+        path_[depth - 2].key == "SpecialToken" && path_[depth - 4].key == "single") {
       facts.post_processor_tokens.insert(text_);
     }
   }

@@ -344,6 +344,16 @@ TEST(TokenizerScan, UnigramVocabularyAndSequencedProcessors) {
   EXPECT_THAT(facts.post_processor_tokens, ElementsAre("<b>"));
 }
 
+TEST(TokenizerScan, ProcessorsOfAnotherShape) {
+  for (const char* text :
+       {R"({"post_processor": {"SpecialToken": {"id": "<s>"}}})",
+        R"({"post_processor": {"id": "<s>"}})",
+        R"({"post_processor": "<s>"})",
+        R"({"post_processor": {"pair": [{"SpecialToken": {"id": "<s>"}}]}})"}) {
+    EXPECT_THAT(scan_tokenizer_json(text, {"<s>"}, "t").post_processor_tokens, IsEmpty()) << text;
+  }
+}
+
 // The real files: see scripts/test.
 class RealModels : public ::testing::Test {
  protected:
