@@ -1,4 +1,4 @@
-/* The C border of the Rust library: tokenizers and chat templates now, constrained decoding later.
+/* The C border of the Rust library: tokenizers, chat templates and grammars.
  *
  * Strings are pointer and length, UTF-8 where not said otherwise, and need no final NUL. Nothing
  * given in is kept after the call. Every function may be called from any thread; a tokenizer does
@@ -33,6 +33,10 @@ typedef struct qb_ids {
   size_t size;
   size_t capacity;
 } qb_ids;
+
+/* Called when the library gets no memory, on the thread that wanted some; must not return and must
+ * not call the library. Without it the program is aborted. */
+void quince_bridge_on_out_of_memory(void (*handler)(void));
 
 void quince_bridge_bytes_free(qb_bytes bytes);
 void quince_bridge_ids_free(qb_ids ids);
@@ -164,6 +168,61 @@ bool quince_bridge_template_render(
     qb_ids* cuts,
     bool* refused,
     qb_bytes* error);
+
+/* The vocabulary of a tokenizer as grammars need it: what each id stands for. vocab_size: the
+ * model's; ids beyond the tokenizer's are never allowed. It keeps what it needs of the tokenizer.
+ * Any thread. The first grammar takes longer, for tables over the vocabulary are made then. */
+typedef struct qb_tokens qb_tokens;
+
+qb_tokens* quince_bridge_tokens_new(
+    const qb_tokenizer* tokenizer, uint32_t vocab_size, qb_bytes* error);
+void quince_bridge_tokens_free(qb_tokens* tokens);
+
+typedef enum qb_grammar_kind {
+  QB_JSON_SCHEMA = 0,
+  QB_JSON_OBJECT = 1, /* any JSON object; the text is not looked at */
+  QB_REGEX = 2,       /* of the whole text, in the Rust regex crate's syntax, without look-around */
+  QB_CHOICE = 3,      /* a JSON array of texts */
+  QB_LARK = 4,        /* llguidance's variant of Lark */
+  QB_GBNF = 5         /* llama.cpp's notation */
+} qb_grammar_kind;
+
+/* A place in a text that is held to a grammar. One thread at a time; clones share tables behind a
+ * lock, and are otherwise independent. */
+typedef struct qb_matcher qb_matcher;
+
+typedef struct qb_matcher_state {
+  bool accepting; /* the text may end here */
+  bool complete;  /* it must: nothing can follow */
+} qb_matcher_state;
+
+/* The beginning of a text; NULL and *error when the grammar is wrong, cannot be held to, or costs
+ * more than is allowed. */
+qb_matcher* quince_bridge_grammar_compile(
+    const qb_tokens* tokens, qb_grammar_kind kind, qb_slice grammar, qb_bytes* error);
+qb_matcher* quince_bridge_matcher_clone(const qb_matcher* matcher); /* NULL: failed */
+void quince_bridge_matcher_free(qb_matcher* matcher);
+
+/* Which ids may come next: bit id % 32 of word id / 32. word_count: (vocab_size + 31) / 32. False
+ * and *error where the grammar costs too much here, or no token can go on; the matcher is of no use
+ * then. */
+bool quince_bridge_matcher_mask(
+    qb_matcher* matcher,
+    uint32_t* words,
+    size_t word_count,
+    qb_matcher_state* state,
+    qb_bytes* error);
+/* False and *error for the first id that does not fit; those before it are taken. */
+bool quince_bridge_matcher_consume(
+    qb_matcher* matcher,
+    const uint32_t* ids,
+    size_t count,
+    qb_matcher_state* state,
+    qb_bytes* error);
+/* The ids that are the only way on, written as the tokenizer would; often none. */
+bool quince_bridge_matcher_forced(qb_matcher* matcher, qb_ids* ids, qb_bytes* error);
+/* Takes back the last count ids that were consumed. */
+bool quince_bridge_matcher_rollback(qb_matcher* matcher, size_t count, qb_bytes* error);
 
 #ifdef __cplusplus
 }

@@ -29,6 +29,12 @@ pub enum Normalizer {
     Replace(String, String),
 }
 
+impl Normalizer {
+    fn puts_before(&self) -> bool {
+        matches!(self, Self::Prepend(_) | Self::PrefixMark { .. } | Self::PrefixSpace)
+    }
+}
+
 /// How pairs find what they merge into.
 pub enum Pairs {
     Ranked(Ranks),
@@ -84,14 +90,28 @@ pub struct Bpe {
     pub cut_at_marks: bool,
 }
 
+/// How the text of a sequence is made of the texts of its tokens, one after another.
 pub struct Decoder {
-    pub marks: bool, // space marks become spaces
-    pub strip_left: u32, // spaces taken off the beginning of the text
+    pub byte_level: bool, // tokens are bytes, written in GPT-2's characters
+    pub marks: bool,      // space marks become spaces
+    pub strip_left: u32,  // spaces taken off the beginning of the text
+}
+
+impl Decoder {
+    /// The decoder of a vocabulary that is known to be byte-level. Some files (tekken's) carry the
+    /// one of another family beside it.
+    pub fn of_bytes(self) -> Decoder {
+        match self.byte_level {
+            true => self,
+            false => Decoder { byte_level: true, marks: false, strip_left: 0 },
+        }
+    }
 }
 
 pub enum Model {
     Bpe(Bpe, Vocab, Decoder),
-    Other(Box<tokenizers::Tokenizer>),
+    /// The crate's. Without a decoder it turns whole sequences into text, in its own way.
+    Other(Box<tokenizers::Tokenizer>, Option<Decoder>),
 }
 
 pub struct Engine {
@@ -113,7 +133,7 @@ impl Engine {
     /// Ids of `text`. Special tokens are recognised inside the `allowed` ranges only.
     pub fn encode(&self, text: &str, allowed: &[Range], add_special: bool) -> Result<Vec<u32>, String> {
         let mut ids = Vec::with_capacity(text.len() / 3 + 4);
-        let other = matches!(self.model, Model::Other(_));
+        let other = matches!(self.model, Model::Other(..));
         for part in self.added.cut(text, allowed, !other && !self.marks_first) {
             match part.id {
                 Some(id) => ids.push(id),
@@ -146,6 +166,31 @@ impl Engine {
         Ok(ids)
     }
 
+    /// Ids of text that stands behind other text: nothing is put before it, and no special token is
+    /// recognised in it.
+    pub fn encode_inside(&self, text: &str) -> Result<Vec<u32>, String> {
+        let Model::Bpe(bpe, vocab, _) = &self.model else {
+            return self.encode(text, &[], false);
+        };
+        let marked = match self.marks_first {
+            true => Cow::Owned(text.replace(' ', SPACE_MARK)),
+            false => Cow::Borrowed(text),
+        };
+        let mut ids = Vec::with_capacity(text.len() / 3 + 4);
+        for part in self.added.cut(&marked, &[], true) {
+            if let Some(id) = part.id {
+                ids.push(id);
+                continue;
+            }
+            let mut piece = Cow::Borrowed(&marked[part.range.0..part.range.1]);
+            for normalizer in self.normalizers.iter().filter(|n| !n.puts_before()) {
+                apply(normalizer, &mut piece, false);
+            }
+            self.encode_words(bpe, vocab, &piece, &mut ids)?;
+        }
+        Ok(ids)
+    }
+
     /// By the crate. Its models may find special tokens among their pieces: where one stands in the
     /// text, the text is cut.
     fn encode_other(&self, piece: &str, ids: &mut Vec<u32>) -> Result<(), String> {
@@ -163,14 +208,18 @@ impl Engine {
     fn encode_piece(&self, piece: &str, first: bool, ids: &mut Vec<u32>) -> Result<(), String> {
         let (bpe, vocab) = match &self.model {
             Model::Bpe(bpe, vocab, _) => (bpe, vocab),
-            Model::Other(tokenizer) => {
+            Model::Other(tokenizer, _) => {
                 let encoding = tokenizer.encode_fast(piece, false).map_err(|e| e.to_string())?;
                 ids.extend_from_slice(encoding.get_ids());
                 return Ok(());
             }
         };
         let text = self.normalize(piece, first);
-        let words = split(&self.stages, &text)?;
+        self.encode_words(bpe, vocab, &text, ids)
+    }
+
+    fn encode_words(&self, bpe: &Bpe, vocab: &Vocab, text: &str, ids: &mut Vec<u32>) -> Result<(), String> {
+        let words = split(&self.stages, text)?;
         let mut seen: AHashMap<&[u8], (usize, usize)> = AHashMap::new();
         let mut symbols = Vec::new();
         for range in words {
@@ -271,21 +320,25 @@ impl Engine {
 
     // ---- back to text
 
+    fn decoder(&self) -> Option<&Decoder> {
+        match &self.model {
+            Model::Bpe(_, _, decoder) => Some(decoder),
+            Model::Other(_, decoder) => decoder.as_ref(),
+        }
+    }
+
     /// True when the text of a sequence is the concatenation of token_bytes, less strip_left spaces.
     pub fn by_token(&self) -> bool {
-        matches!(self.model, Model::Bpe(..))
+        self.decoder().is_some()
     }
 
     pub fn strip_left(&self) -> u32 {
-        match &self.model {
-            Model::Bpe(_, _, decoder) => decoder.strip_left,
-            Model::Other(_) => 0,
-        }
+        self.decoder().map_or(0, |decoder| decoder.strip_left)
     }
 
     /// Appends the bytes of one token; nothing for an id without one.
     pub fn token_bytes(&self, id: u32, skip_special: bool, out: &mut Vec<u8>) {
-        let Model::Bpe(bpe, vocab, decoder) = &self.model else {
+        let Some(decoder) = self.decoder() else {
             return;
         };
         if let Some(token) = self.added.get(id) {
@@ -294,34 +347,27 @@ impl Engine {
             }
             return;
         }
-        if id as usize >= vocab.len() {
-            return;
-        }
         if let Some(byte) = self.byte_of.get(&id) {
             out.push(*byte);
             return;
         }
-        let bytes = vocab.token(id);
-        if bpe.byte_level || !decoder.marks {
-            out.extend_from_slice(bytes);
-            return;
-        }
-        let mark = SPACE_MARK.as_bytes();
-        let mut at = 0;
-        while at < bytes.len() {
-            if bytes[at..].starts_with(mark) {
-                out.push(b' ');
-                at += mark.len();
-            } else {
-                out.push(bytes[at]);
-                at += 1;
+        match &self.model {
+            Model::Bpe(_, vocab, _) if (id as usize) < vocab.len() => {
+                put_piece(vocab.token(id), decoder, out);
+            }
+            Model::Bpe(..) => {}
+            Model::Other(tokenizer, _) => {
+                let piece = tokenizer.id_to_token(id).unwrap_or_default();
+                if !(decoder.byte_level && self.byte_chars.to_bytes(&piece, out)) {
+                    put_piece(piece.as_bytes(), decoder, out);
+                }
             }
         }
     }
 
     /// The text of a sequence as bytes, which may be broken UTF-8 where the tokens are.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<Vec<u8>, String> {
-        if let Model::Other(tokenizer) = &self.model {
+        if let Model::Other(tokenizer, None) = &self.model {
             let known: Vec<u32> = ids
                 .iter()
                 .copied()
@@ -347,7 +393,7 @@ impl Engine {
     pub fn vocab_size(&self) -> u32 {
         let own = match &self.model {
             Model::Bpe(_, vocab, _) => vocab.len() as u32,
-            Model::Other(t) => t.get_vocab(true).values().map(|id| id + 1).max().unwrap_or(0),
+            Model::Other(t, _) => t.get_vocab(true).values().map(|id| id + 1).max().unwrap_or(0),
         };
         self.added.all().iter().map(|t| t.id + 1).max().unwrap_or(0).max(own)
     }
@@ -357,7 +403,7 @@ impl Engine {
             return Some(added.id);
         }
         match &self.model {
-            Model::Other(tokenizer) => tokenizer.token_to_id(token),
+            Model::Other(tokenizer, _) => tokenizer.token_to_id(token),
             Model::Bpe(bpe, vocab, _) => {
                 if !bpe.byte_level {
                     return vocab.get(token.as_bytes()).or_else(|| self.byte_token(token));
@@ -381,7 +427,7 @@ impl Engine {
             return Some(added.content.clone().into_bytes());
         }
         match &self.model {
-            Model::Other(tokenizer) => tokenizer.id_to_token(id).map(String::into_bytes),
+            Model::Other(tokenizer, _) => tokenizer.id_to_token(id).map(String::into_bytes),
             Model::Bpe(bpe, vocab, _) => {
                 if id as usize >= vocab.len() || vocab.token(id).is_empty() {
                     return None;
@@ -393,6 +439,25 @@ impl Engine {
                     bytes.to_vec()
                 })
             }
+        }
+    }
+}
+
+/// Appends a token's bytes, its space marks as spaces where they stand for them.
+fn put_piece(piece: &[u8], decoder: &Decoder, out: &mut Vec<u8>) {
+    if decoder.byte_level || !decoder.marks {
+        out.extend_from_slice(piece);
+        return;
+    }
+    let mark = SPACE_MARK.as_bytes();
+    let mut at = 0;
+    while at < piece.len() {
+        if piece[at..].starts_with(mark) {
+            out.push(b' ');
+            at += mark.len();
+        } else {
+            out.push(piece[at]);
+            at += 1;
         }
     }
 }

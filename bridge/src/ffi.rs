@@ -7,6 +7,7 @@ use crate::template::{Template, Time};
 use crate::vocabulary::{Kind, Source};
 use std::any::Any;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Arc;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -51,10 +52,10 @@ pub struct CVocabulary {
 }
 
 impl<T> Owned<T> {
-    fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Owned { data: std::ptr::null_mut(), size: 0, capacity: 0 }
     }
-    fn new(vec: Vec<T>) -> Self {
+    pub(crate) fn new(vec: Vec<T>) -> Self {
         let mut vec = std::mem::ManuallyDrop::new(vec);
         Owned { data: vec.as_mut_ptr(), size: vec.len(), capacity: vec.capacity() }
     }
@@ -65,7 +66,7 @@ impl<T> Owned<T> {
     }
 }
 
-unsafe fn list<'a, T>(data: *const T, size: usize) -> &'a [T] {
+pub(crate) unsafe fn list<'a, T>(data: *const T, size: usize) -> &'a [T] {
     if data.is_null() || size == 0 {
         &[]
     } else {
@@ -73,11 +74,11 @@ unsafe fn list<'a, T>(data: *const T, size: usize) -> &'a [T] {
     }
 }
 
-unsafe fn bytes<'a>(slice: Slice) -> &'a [u8] {
+pub(crate) unsafe fn bytes<'a>(slice: Slice) -> &'a [u8] {
     list(slice.data, slice.size)
 }
 
-unsafe fn text<'a>(slice: Slice) -> Result<&'a str, String> {
+pub(crate) unsafe fn text<'a>(slice: Slice) -> Result<&'a str, String> {
     std::str::from_utf8(bytes(slice)).map_err(|e| format!("invalid UTF-8 at byte {}", e.valid_up_to()))
 }
 
@@ -90,7 +91,7 @@ fn panic_text(panic: Box<dyn Any + Send>) -> String {
 }
 
 /// Runs `body`; an error or a panic goes to `error` as text.
-unsafe fn guarded<R>(error: *mut Owned<u8>, body: impl FnOnce() -> Result<R, String>) -> Option<R> {
+pub(crate) unsafe fn guarded<R>(error: *mut Owned<u8>, body: impl FnOnce() -> Result<R, String>) -> Option<R> {
     let message = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(result)) => return Some(result),
         Ok(Err(message)) => message,
@@ -103,7 +104,7 @@ unsafe fn guarded<R>(error: *mut Owned<u8>, body: impl FnOnce() -> Result<R, Str
 }
 
 /// Runs `body`, which has no way to say an error.
-fn quiet<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
+pub(crate) fn quiet<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(otherwise)
 }
 
@@ -117,13 +118,14 @@ pub unsafe extern "C" fn quince_bridge_ids_free(ids: Owned<u32>) {
     ids.free()
 }
 
-fn boxed(engine: Option<Engine>) -> *mut Engine {
-    engine.map_or(std::ptr::null_mut(), |e| Box::into_raw(Box::new(e)))
+// Shared with the grammars made for it.
+fn shared(engine: Option<Engine>) -> *mut Engine {
+    engine.map_or(std::ptr::null_mut(), |e| Arc::into_raw(Arc::new(e)).cast_mut())
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn quince_bridge_tokenizer_from_json(json: Slice, error: *mut Owned<u8>) -> *mut Engine {
-    boxed(guarded(error, || json::build(text(json)?)))
+    shared(guarded(error, || json::build(text(json)?)))
 }
 
 #[no_mangle]
@@ -131,7 +133,7 @@ pub unsafe extern "C" fn quince_bridge_tokenizer_from_vocabulary(
     vocabulary: *const CVocabulary,
     error: *mut Owned<u8>,
 ) -> *mut Engine {
-    boxed(guarded(error, || source(&*vocabulary, |source| source.build())?))
+    shared(guarded(error, || source(&*vocabulary, |source| source.build())?))
 }
 
 unsafe fn source<R>(v: &CVocabulary, body: impl FnOnce(&Source) -> R) -> Result<R, String> {
@@ -164,7 +166,7 @@ unsafe fn source<R>(v: &CVocabulary, body: impl FnOnce(&Source) -> R) -> Result<
 #[no_mangle]
 pub unsafe extern "C" fn quince_bridge_tokenizer_free(tokenizer: *mut Engine) {
     if !tokenizer.is_null() {
-        quiet((), || drop(Box::from_raw(tokenizer)));
+        quiet((), || drop(Arc::from_raw(tokenizer)));
     }
 }
 

@@ -158,8 +158,21 @@ pub fn build_other(json: &str) -> Result<Engine, String> {
     tokenizer.set_encode_special_tokens(true);
     tokenizer.with_padding(None);
     tokenizer.with_truncation(None).map_err(|e| e.to_string())?;
+    let mut byte_of = AHashMap::new();
+    if raw.model.byte_fallback {
+        for byte in 0..=255u8 {
+            if let Some(id) = tokenizer.token_to_id(&format!("<0x{byte:02X}>")) {
+                byte_of.insert(id, byte);
+            }
+        }
+    }
+    let decoder = decoder(raw.decoder.as_ref())
+        .map(|known| match ends_in_bytes(raw.pre_tokenizer.as_ref()) {
+            true => known.of_bytes(),
+            false => known,
+        });
     Ok(Engine {
-        model: Model::Other(Box::new(tokenizer)),
+        model: Model::Other(Box::new(tokenizer), decoder),
         added: AddedTokens::new(added_tokens(&raw))?,
         normalizers: Vec::new(),
         stages: Vec::new(),
@@ -168,7 +181,7 @@ pub fn build_other(json: &str) -> Result<Engine, String> {
         suffix,
         byte_chars: ByteChars::new(),
         byte_ids: Box::new([NONE; 256]),
-        byte_of: AHashMap::new(),
+        byte_of,
     })
 }
 
@@ -202,8 +215,10 @@ fn lower(raw: &Raw) -> Result<Option<Engine>, String> {
     if !plan.normalizer(raw.normalizer.as_ref()) || !plan.pre_tokenizer(raw.pre_tokenizer.as_ref())? {
         return Ok(None);
     }
-    let Some(decoder) = decoder(raw.decoder.as_ref(), plan.byte_level) else {
-        return Ok(None);
+    let decoder = match decoder(raw.decoder.as_ref()) {
+        Some(known) if plan.byte_level => known.of_bytes(),
+        Some(known) if !known.byte_level => known,
+        _ => return Ok(None),
     };
     let (prefix, suffix) = wrapping(raw)?;
     let (vocab, byte_chars, byte_of) = vocabulary(raw, plan.byte_level)?;
@@ -436,18 +451,18 @@ fn behavior(value: &Value) -> Option<Behavior> {
     })
 }
 
-fn decoder(value: Option<&Value>, byte_level: bool) -> Option<Decoder> {
+/// None: not one that goes token by token, as far as we know.
+fn decoder(value: Option<&Value>) -> Option<Decoder> {
     let value = value?;
     let whole = [value.clone()];
     let steps = match kind(value) {
         "Sequence" => value["decoders"].as_array()?.as_slice(),
         _ => &whole,
     };
-    let mut decoder = Decoder { marks: false, strip_left: 0 };
-    let mut bytes = false;
+    let mut decoder = Decoder { byte_level: false, marks: false, strip_left: 0 };
     for step in steps {
         match kind(step) {
-            "ByteLevel" => bytes = true,
+            "ByteLevel" => decoder.byte_level = true,
             "ByteFallback" | "Fuse" => {}
             "Replace" if step["pattern"]["String"].as_str() == Some(SPACE_MARK) => {
                 if step["content"].as_str() != Some(" ") {
@@ -467,7 +482,15 @@ fn decoder(value: Option<&Value>, byte_level: bool) -> Option<Decoder> {
             _ => return None,
         }
     }
-    (bytes == byte_level).then_some(decoder)
+    Some(decoder)
+}
+
+/// The pre-tokenizer hands bytes in GPT-2's characters to the model.
+fn ends_in_bytes(value: Option<&Value>) -> bool {
+    value.is_some_and(|value| match kind(value) {
+        "Sequence" => value["pretokenizers"].as_array().is_some_and(|list| ends_in_bytes(list.last())),
+        name => name == "ByteLevel",
+    })
 }
 
 /// What the post-processor puts around a single text.

@@ -25,7 +25,45 @@ pub fn add_to(env: &mut Environment<'static>) {
     env.add_filter("reject", reject);
     env.add_filter("selectattr", selectattr);
     env.add_filter("rejectattr", rejectattr);
+    env.add_filter("truncate", truncate);
+    env.add_filter("wordcount", minijinja_contrib::filters::wordcount);
+    env.add_test("callable", is_callable);
     env.add_global("dict", Value::from_function(dict));
+}
+
+/// Functions and macros are the only values of ours that are neither data nor collections.
+fn is_callable(value: &Value) -> bool {
+    value.kind() == ValueKind::Plain
+}
+
+/// Cuts a text that is longer than `length` by more than `leeway` characters, at a space unless
+/// `killwords`; `end` counts.
+fn truncate(text: &str, given: Rest<Value>, named: Kwargs) -> Result<String, Error> {
+    let pick = |at: usize, name: &str| -> Result<Option<Value>, Error> {
+        match given.get(at) {
+            Some(value) => Ok(Some(value.clone())),
+            None => named.get(name),
+        }
+    };
+    let number = |value: Option<Value>, otherwise: usize| match value {
+        Some(value) => usize::try_from(value),
+        None => Ok(otherwise),
+    };
+    let length = number(pick(0, "length")?, 255)?;
+    let killwords = pick(1, "killwords")?.is_some_and(|value| value.is_true());
+    let end = pick(2, "end")?.map_or_else(|| "...".to_string(), |value| value.to_string());
+    let leeway = number(pick(3, "leeway")?, 5)?;
+    named.assert_all_used()?;
+    if text.chars().count() <= length.saturating_add(leeway) {
+        return Ok(text.to_string());
+    }
+    let room = length.saturating_sub(end.chars().count());
+    let kept: String = text.chars().take(room).collect();
+    let kept = match kept.rfind(' ') {
+        Some(space) if !killwords => &kept[..space],
+        _ => &kept,
+    };
+    Ok(format!("{kept}{end}"))
 }
 
 fn invalid(message: impl Into<String>) -> Error {

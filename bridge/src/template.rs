@@ -106,7 +106,7 @@ pub fn on_own_stack<R: Send>(body: impl FnOnce() -> Result<R, Failure> + Send) -
         match started.map(|thread| thread.join()) {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            Err(error) => Err(Failure { message: format!("no thread: {error}"), refused: false }),
+            Err(error) => Err(Failure { message: format!("no thread can be started for it (too little memory, or too many processes): {error}"), refused: false }),
         }
     })
 }

@@ -115,8 +115,15 @@ impl Source<'_> {
         self.check()?;
         match self.kind {
             Kind::Merges | Kind::Scores => self.build_bpe(),
-            Kind::Unigram => self.wrap(self.unigram()?),
-            Kind::WordPiece => self.wrap(self.word_piece()?),
+            Kind::Unigram => {
+                let decoder = Decoder {
+                    byte_level: false,
+                    marks: true,
+                    strip_left: u32::from(self.has(flag::SPACE_PREFIX)),
+                };
+                self.wrap(self.unigram()?, Some(decoder))
+            }
+            Kind::WordPiece => self.wrap(self.word_piece()?, None),
         }
     }
 
@@ -178,6 +185,7 @@ impl Source<'_> {
             byte_fallback: !byte_level && !byte_of.is_empty(),
         };
         let decoder = Decoder {
+            byte_level,
             marks: self.has(flag::ESCAPE_SPACES),
             strip_left: u32::from(self.has(flag::SPACE_PREFIX)),
         };
@@ -207,10 +215,14 @@ impl Source<'_> {
         ranks
     }
 
-    fn wrap(&self, mut tokenizer: Tokenizer) -> Result<Engine, String> {
+    fn wrap(&self, mut tokenizer: Tokenizer, decoder: Option<Decoder>) -> Result<Engine, String> {
         tokenizer.set_encode_special_tokens(true);
+        let bytes = self.tokens.iter().enumerate().filter_map(|(id, token)| {
+            let byte = byte_name(token).filter(|_| self.kind_of(id) == token_type::BYTE)?;
+            Some((id as u32, byte))
+        });
         Ok(Engine {
-            model: Model::Other(Box::new(tokenizer)),
+            model: Model::Other(Box::new(tokenizer), decoder),
             added: self.added()?,
             normalizers: Vec::new(),
             stages: Vec::new(),
@@ -219,7 +231,7 @@ impl Source<'_> {
             suffix: self.suffix.clone(),
             byte_chars: ByteChars::new(),
             byte_ids: Box::new([NONE; 256]),
-            byte_of: AHashMap::new(),
+            byte_of: bytes.collect(),
         })
     }
 

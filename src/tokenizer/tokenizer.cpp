@@ -1,5 +1,6 @@
 #include "tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <quince_bridge.h>
@@ -226,13 +227,20 @@ std::vector<std::string> Tokenizer::special_tokens() const {
   return texts;
 }
 
+std::string Tokenizer::token_bytes(Token id) const {
+  if (id < 0 || !impl_->by_token) {
+    return id < 0 ? "" : impl_->decode(std::span(&id, 1), false);
+  }
+  return take(quince_bridge_decode_one(impl_->handle, static_cast<uint32_t>(id), false));
+}
+
 const qb_tokenizer* tokenizer_handle(const Tokenizer& tokenizer) {
   return tokenizer.impl_->handle;
 }
 
 struct StreamDecoder::Impl {
   Impl(const Tokenizer::Impl& of, DecodeOptions how)
-      : tokenizer(&of), options(how), strip(of.strip_left) {}
+      : tokenizer(&of), options(how), strip(how.continues ? 0 : of.strip_left) {}
 
   std::string add_one(Token id);
   std::string add_whole(Token id);
@@ -291,16 +299,25 @@ std::string StreamDecoder::add(Token id) {
   return impl_->tokenizer->by_token ? impl_->add_one(id) : impl_->add_whole(id);
 }
 
-std::string StreamDecoder::finish() {
+std::string StreamDecoder::finish(bool cut) {
   std::string out;
   if (impl_->tokenizer->by_token) {
-    impl_->assembler.finish(out);
+    if (!cut) {
+      impl_->assembler.finish(out);
+    }
     return out;
   }
   const std::string text =
       to_valid_utf8(impl_->tokenizer->decode(impl_->ids, impl_->options.skip_special));
-  if (text.size() > impl_->shown.size()) {
-    out = text.substr(impl_->shown.size());
+  // What was shown may read differently now that more follows it. Only what lies behind it is new;
+  // that begins with a whole character.
+  size_t from = std::min(impl_->shown.size(), text.size());
+  while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xc0) == 0x80) {
+    ++from;
+  }
+  out = text.substr(from);
+  while (cut && out.ends_with("\xef\xbf\xbd")) {
+    out.resize(out.size() - 3);
   }
   impl_->ids.clear();
   impl_->shown.clear();

@@ -25,6 +25,9 @@ struct EncodeOptions {
 
 struct DecodeOptions {
   bool skip_special = true;
+  // StreamDecoder: the text goes on from other text, so the space that some vocabularies put before
+  // the first word, and decode() takes away, is one.
+  bool continues = false;
 };
 
 // A half-open range of bytes of a text, at character borders.
@@ -51,6 +54,10 @@ class Tokenizer {
   // Invalid byte sequences become U+FFFD; ids without a token decode to "".
   std::string decode(std::span<const Token> ids, DecodeOptions options = {}) const;
 
+  // The bytes that a token stands for inside a text, part of a character or not; of a special token
+  // its text. "" for ids without a token.
+  std::string token_bytes(Token id) const;
+
   int vocab_size() const;  // highest id + 1
   std::optional<Token> token_to_id(std::string_view token) const;
   std::optional<std::string> id_to_token(Token id) const;
@@ -74,7 +81,9 @@ class StreamDecoder {
   ~StreamDecoder();
   StreamDecoder(StreamDecoder&&) noexcept;
   std::string add(Token id);
-  std::string finish();  // what was held back
+  // What was held back. cut: more would have come, so a character that was begun is left out
+  // instead of being broken.
+  std::string finish(bool cut = false);
 
  private:
   struct Impl;

@@ -157,4 +157,48 @@ inline std::string sentence_piece_json() {
   return boost::json::serialize(json);
 }
 
+// The pieces of sentence_piece_json as a Unigram model, which is not our own engine's.
+inline std::string unigram_json() {
+  boost::json::object json = boost::json::parse(sentence_piece_json()).as_object();
+  const boost::json::object vocab = json["model"].as_object()["vocab"].as_object();
+  boost::json::array pieces(vocab.size());
+  for (const auto& [piece, id] : vocab) {
+    const bool byte = piece.starts_with("<");
+    pieces[id.to_number<size_t>()] = boost::json::array{piece, byte ? -20.0 : -1.0};
+  }
+  json["model"] = boost::json::object{
+      {"type", "Unigram"}, {"unk_id", 0}, {"byte_fallback", true}, {"vocab", pieces}};
+  return boost::json::serialize(json);
+}
+
+// The same with a decoder that only the crate knows, for whole sequences.
+inline std::string whole_sequences_json() {
+  boost::json::object json = boost::json::parse(unigram_json()).as_object();
+  boost::json::array& steps = json["decoder"].as_object()["decoders"].as_array();
+  steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "zz"}}}, {"content", "z"}});
+  return boost::json::serialize(json);
+}
+
+// Byte-level, but with the decoder of a SentencePiece vocabulary, as files made from tekken's have
+// it: ids of bytes, then "Ġa" 256.
+inline std::string byte_level_with_foreign_decoder_json() {
+  boost::json::object json = boost::json::parse(sentence_piece_json()).as_object();
+  boost::json::object vocab;
+  for (int b = 0; b < 256; ++b) {
+    vocab[byte_char(b)] = b;
+  }
+  vocab["Ġa"] = 256;
+  json["added_tokens"] = boost::json::array{};
+  json["normalizer"] = nullptr;
+  json["post_processor"] = nullptr;
+  json["pre_tokenizer"] = {
+      {"type", "ByteLevel"},
+      {"add_prefix_space", false},
+      {"trim_offsets", true},
+      {"use_regex", true}};
+  json["model"] =
+      boost::json::object{{"type", "BPE"}, {"vocab", vocab}, {"merges", boost::json::array{"Ġ a"}}};
+  return boost::json::serialize(json);
+}
+
 }  // namespace quince::test
