@@ -5,12 +5,12 @@
 //   matmul_bench [--threads=N] [--mib=N] [--benchmark_filter=Q4_1/576x1536/m:1/]
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <benchmark/benchmark.h>
 
+#include "aligned.h"
 #include "kernels/matmul.h"
 #include "kernels/packed_memory.h"
 #include "kernels/random_weights.h"
@@ -40,20 +40,6 @@ PackedMatrix make(const Problem& p, test::Random& random, ThreadPool& pool, Pack
       &arena);
 }
 
-struct FreeAligned {
-  void operator()(void* memory) const {
-    std::free(memory);
-  }
-};
-
-template <typename T>
-std::unique_ptr<T[], FreeAligned> aligned(size_t count) {
-  const size_t bytes = (count * sizeof(T) + 63) / 64 * 64;
-  auto* memory = static_cast<T*>(std::aligned_alloc(64, bytes));
-  std::memset(static_cast<void*>(memory), 0, bytes);
-  return std::unique_ptr<T[], FreeAligned>(memory);
-}
-
 void run(benchmark::State& state, const Problem& p, const Options& options) {
   ThreadPool pool(options.threads);
   test::Random random(1);
@@ -64,13 +50,13 @@ void run(benchmark::State& state, const Problem& p, const Options& options) {
     matrices.push_back(make(p, random, pool, arena));
     bytes += matrices.back().bytes();
   }
-  auto x = aligned<float>(static_cast<size_t>(p.m * p.columns));
+  const Aligned<float> x(static_cast<size_t>(p.m * p.columns));
   for (int64_t i = 0; i < p.m * p.columns; ++i) {
     x[static_cast<size_t>(i)] = random.uniform(-1.0f, 1.0f);
   }
-  auto y = aligned<float>(static_cast<size_t>(p.m * p.rows));
+  const Aligned<float> y(static_cast<size_t>(p.m * p.rows));
   const RowKind kind = row_kind(matrices[0], p.m);
-  auto prepared = aligned<std::byte>(prepared_bytes(kind, p.m, p.columns));
+  const Aligned<std::byte> prepared(prepared_bytes(kind, p.m, p.columns));
   const Rows rows{kind, p.m, p.columns, prepared.get()};
   for (auto _ : state) {
     pool.run([&](Team& team) {

@@ -21,7 +21,8 @@ struct AttentionHead {
   int block_count = 0;
   size_t key_offset = 0;  // in a block, KvLayout::key_offset
   size_t value_offset = 0;
-  KvType type = KvType::f16;
+  KvType key_type = KvType::f16;
+  KvType value_type = KvType::f16;
   int head_dim = 0;
   int value_width = 0;  // KvLayout::value_width()
   int group = 1;        // query heads of this key/value head

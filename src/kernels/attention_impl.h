@@ -9,23 +9,15 @@
 namespace quince::kernels {
 namespace {
 
+// Keys are turned in small tiles: reads and writes both stay in lines.
 template <typename T>
-void store_as(
-    const AttentionHead& head,
-    std::byte* keys,
-    std::byte* values,
-    int slot,
-    int rows,
-    const float* k,
-    const float* v,
-    int64_t stride) {
+void store_keys(std::byte* keys, int slot, int rows, const float* k, int64_t stride, int dim) {
   using Bits = typename T::Bits;
-  constexpr int kDims = 16;  // keys are turned in small tiles: reads and writes both stay in lines
+  constexpr int kDims = 16;
   auto* key = reinterpret_cast<Bits*>(keys) + slot;  // [head_dim][kKvBlock]
-  auto* value = reinterpret_cast<Bits*>(values) + static_cast<int64_t>(slot) * head.value_width;
   Bits tile[kKvBlock][kDims];
-  for (int d = 0; d < head.head_dim; d += kDims) {
-    const int dims = head.head_dim - d < kDims ? head.head_dim - d : kDims;
+  for (int d = 0; d < dim; d += kDims) {
+    const int dims = dim - d < kDims ? dim - d : kDims;
     for (int r = 0; r < rows; ++r) {
       const float* from = k + r * stride + d;
       for_vectors(dims, [&](int64_t i, int count) {
@@ -39,10 +31,16 @@ void store_as(
       }
     }
   }
+}
+
+template <typename T>
+void store_values(
+    std::byte* values, int slot, int rows, const float* v, int64_t stride, int dim, int width) {
+  auto* value = reinterpret_cast<typename T::Bits*>(values) + static_cast<int64_t>(slot) * width;
   for (int r = 0; r < rows; ++r) {
     const float* from = v + r * stride;
-    Bits* to = value + static_cast<int64_t>(r) * head.value_width;
-    for_vectors(head.head_dim, [&](int64_t i, int count) {
+    typename T::Bits* to = value + static_cast<int64_t>(r) * width;
+    for_vectors(dim, [&](int64_t i, int count) {
       T::store_vector(to + i, load_n(from + i, count));  // what is behind head_dim becomes 0
     });
   }
@@ -57,13 +55,45 @@ void store_rows(
     const float* k,
     const float* v,
     int64_t stride) {
-  switch (head.type) {
+  const int dim = head.head_dim;
+  const int width = head.value_width;
+  alignas(64) float row[kLongestCodedHead];
+  const auto each_row = [&](const float* from, const auto& encode) {
+    for (int r = 0; r < rows; ++r) {
+      memcpy(row, from + r * stride, sizeof(float) * static_cast<size_t>(dim));
+      encode(slot + r);
+    }
+  };
+  switch (head.key_type) {
     case KvType::f32:
-      return store_as<StoredF32>(head, keys, values, slot, rows, k, v, stride);
+      store_keys<StoredF32>(keys, slot, rows, k, stride, dim);
+      break;
     case KvType::f16:
-      return store_as<StoredF16>(head, keys, values, slot, rows, k, v, stride);
+      store_keys<StoredF16>(keys, slot, rows, k, stride, dim);
+      break;
     case KvType::bf16:
-      return store_as<StoredBf16>(head, keys, values, slot, rows, k, v, stride);
+      store_keys<StoredBf16>(keys, slot, rows, k, stride, dim);
+      break;
+    case KvType::q8:
+      each_row(k, [&](int at) { store_coded_key<KvType::q8>(keys, width, at, row, dim); });
+      break;
+    case KvType::q4:
+      each_row(k, [&](int at) { store_coded_key<KvType::q4>(keys, width, at, row, dim); });
+      break;
+  }
+  switch (head.value_type) {
+    case KvType::f32:
+      return store_values<StoredF32>(values, slot, rows, v, stride, dim, width);
+    case KvType::f16:
+      return store_values<StoredF16>(values, slot, rows, v, stride, dim, width);
+    case KvType::bf16:
+      return store_values<StoredBf16>(values, slot, rows, v, stride, dim, width);
+    case KvType::q8:
+      return each_row(
+          v, [&](int at) { store_coded_value<KvType::q8>(values, width, at, row, dim); });
+    case KvType::q4:
+      return each_row(
+          v, [&](int at) { store_coded_value<KvType::q4>(values, width, at, row, dim); });
   }
 }
 

@@ -23,67 +23,75 @@ inline void prefetch_ahead(const void* p) {
 // scores[g][position] = q[g] . key[position] over one block; rows of scores are kSpan apart. The
 // block's values are asked for meanwhile: they come next, and row_values does not read them in
 // order.
-template <typename T, int G>
-void row_scores(
-    const typename T::Bits* keys,
-    const typename T::Bits* values,
-    const float* q,
-    int dim,
-    float* scores) {
+template <typename Keys, int G>
+void row_scores(const Keys& keys, const std::byte* values, const float* q, int dim, float* scores) {
   constexpr int kStep = kPositionVectors * kLanes;
   constexpr int kChains = G == 1 ? 2 : 1;  // a single query needs more independent sums
   for (int c = 0; c < kKvBlock; c += kStep) {
-    F acc[kChains][G][kPositionVectors];
-    for (auto& chain : acc) {
-      for (auto& row : chain) {
-        for (F& a : row) {
-          a = zero();
-        }
-      }
-    }
-    int d = 0;
-    for (; d + kChains <= dim; d += kChains) {
+    F total[G][kPositionVectors];
+    for (int d0 = 0; d0 < dim; d0 += kKvGroup) {
+      const int end = d0 + kKvGroup < dim ? d0 + kKvGroup : dim;
+      F acc[kChains][G][kPositionVectors];
       for (int u = 0; u < kChains; ++u) {
-        const auto* row = keys + static_cast<int64_t>(d + u) * kKvBlock + c;
-        if (c == 0) {
-          constexpr int kLine = 64 / sizeof(*row);
-          for (int i = 0; i < kKvBlock; i += kLine) {
-            prefetch_ahead(row + i);
-            __builtin_prefetch(values + static_cast<int64_t>(d + u) * kKvBlock + i);
-          }
-        }
-        F k[kPositionVectors];
-        for (int j = 0; j < kPositionVectors; ++j) {
-          k[j] = T::load_vector(row + j * kLanes);
-        }
         for (int g = 0; g < G; ++g) {
-          F query = splat(q[g * dim + d + u]);
           for (int j = 0; j < kPositionVectors; ++j) {
-            acc[u][g][j] = fma(query, k[j], acc[u][g][j]);
+            acc[u][g][j] = !Keys::kScaled && u == 0 && d0 > 0 ? total[g][j] : zero();
           }
         }
       }
-    }
-    for (; d < dim; ++d) {
+      int d = d0;
+      for (; d + kChains <= end; d += kChains) {
+        for (int u = 0; u < kChains; ++u) {
+          if (c == 0) {
+            const auto* line = static_cast<const std::byte*>(keys.line(d + u));
+            for (int i = 0; i < Keys::kLineBytes; i += 64) {
+              prefetch_ahead(line + i);
+              __builtin_prefetch(values + static_cast<int64_t>(d + u) * Keys::kLineBytes + i);
+            }
+          }
+          F k[kPositionVectors];
+          for (int j = 0; j < kPositionVectors; ++j) {
+            k[j] = keys.vector(d + u, c + j * kLanes);
+          }
+          for (int g = 0; g < G; ++g) {
+            F query = splat(q[g * dim + d + u]);
+            for (int j = 0; j < kPositionVectors; ++j) {
+              acc[u][g][j] = fma(query, k[j], acc[u][g][j]);
+            }
+          }
+        }
+      }
+      for (; d < end; ++d) {
+        for (int g = 0; g < G; ++g) {
+          for (int j = 0; j < kPositionVectors; ++j) {
+            F k = keys.vector(d, c + j * kLanes);
+            acc[0][g][j] = fma(splat(q[g * dim + d]), k, acc[0][g][j]);
+          }
+        }
+      }
       for (int g = 0; g < G; ++g) {
         for (int j = 0; j < kPositionVectors; ++j) {
-          F k = T::load_vector(keys + static_cast<int64_t>(d) * kKvBlock + c + j * kLanes);
-          acc[0][g][j] = fma(splat(q[g * dim + d]), k, acc[0][g][j]);
+          F sum = kChains == 2 ? add(acc[0][g][j], acc[kChains - 1][g][j]) : acc[0][g][j];
+          if constexpr (Keys::kScaled) {
+            const F before = d0 > 0 ? total[g][j] : zero();
+            total[g][j] = fma(sum, keys.scale(d0, c + j * kLanes), before);
+          } else {
+            total[g][j] = sum;
+          }
         }
       }
     }
     for (int g = 0; g < G; ++g) {
       for (int j = 0; j < kPositionVectors; ++j) {
-        F total = kChains == 2 ? add(acc[0][g][j], acc[kChains - 1][g][j]) : acc[0][g][j];
-        store(scores + g * kSpan + c + j * kLanes, total);
+        store(scores + g * kSpan + c + j * kLanes, total[g][j]);
       }
     }
   }
 }
 
-template <typename T, int G, int V>
+template <typename Values, int G, int V>
 void row_values_chunk(
-    const typename T::Bits* values, int width, const float* weights, float* accumulator) {
+    const Values& values, int first, int width, const float* weights, float* accumulator) {
   F acc[G][V];
   for (int g = 0; g < G; ++g) {
     for (int j = 0; j < V; ++j) {
@@ -91,10 +99,12 @@ void row_values_chunk(
     }
   }
   for (int p = 0; p < kKvBlock; ++p) {
-    const auto* row = values + static_cast<int64_t>(p) * width;
     F v[V];
     for (int j = 0; j < V; ++j) {
-      v[j] = T::load_vector(row + j * kLanes);
+      v[j] = values.vector(p, first + j * kLanes);
+      if constexpr (Values::kScaled) {
+        v[j] = mul(v[j], splat(values.scale(p, first + j * kLanes)));
+      }
     }
     for (int g = 0; g < G; ++g) {
       F weight = splat(weights[g * kSpan + p]);
@@ -111,24 +121,23 @@ void row_values_chunk(
 }
 
 // accumulator[g] += sum over a block's positions of weights[g][position] * value[position].
-template <typename T, int G>
-void row_values(
-    const typename T::Bits* values, int width, const float* weights, float* accumulator) {
+template <typename Values, int G>
+void row_values(const Values& values, int width, const float* weights, float* accumulator) {
   constexpr int kWide = kValueVectors * kLanes;
   constexpr int kNarrow = kLanes == 16                  ? 1
                           : 16 / kLanes < kValueVectors ? 16 / kLanes
                                                         : kValueVectors;
   int i = 0;
   for (; i + kWide <= width; i += kWide) {
-    row_values_chunk<T, G, kValueVectors>(values + i, width, weights, accumulator + i);
+    row_values_chunk<Values, G, kValueVectors>(values, i, width, weights, accumulator + i);
   }
   for (; i < width; i += kNarrow * kLanes) {
-    row_values_chunk<T, G, kNarrow>(values + i, width, weights, accumulator + i);
+    row_values_chunk<Values, G, kNarrow>(values, i, width, weights, accumulator + i);
   }
 }
 
-// Query heads [g0, g0 + G) of a row.
-template <typename T, int G>
+// Query heads [g0, g0 + G) of a row; q: theirs.
+template <int G>
 void row_heads(
     const AttentionHead& head,
     const float* q,
@@ -137,7 +146,6 @@ void row_heads(
     int last_block,
     int g0,
     float* partial) {
-  using Bits = typename T::Bits;
   const int width = head.value_width;
   float* accumulator = partial + g0 * width;
   float* maximum = partial + head.group * width + g0;
@@ -151,7 +159,7 @@ void row_heads(
   }
   alignas(64) float scores[G * kSpan];
   for (int b = first_block; b < last_block;) {
-    const Bits* values[kSpanBlocks];
+    const std::byte* values[kSpanBlocks];
     int count = 0;
     for (; b < last_block && count < kSpanBlocks; ++b) {
       const KvBlock& block = head.blocks[b];
@@ -160,13 +168,15 @@ void row_heads(
         continue;
       }
       float* block_scores = scores + count * kKvBlock;
-      values[count] = reinterpret_cast<const Bits*>(block.data + head.value_offset);
-      row_scores<T, G>(
-          reinterpret_cast<const Bits*>(block.data + head.key_offset),
-          values[count],
-          q + g0 * head.head_dim,
-          head.head_dim,
-          block_scores);
+      values[count] = block.data + head.value_offset;
+      with_keys(head.key_type, [&]<typename Keys>() {
+        row_scores<Keys, G>(
+            Keys(block.data + head.key_offset, width),
+            values[count],
+            q,
+            head.head_dim,
+            block_scores);
+      });
       for (int g = 0; g < G; ++g) {
         hide(block_scores + g * kSpan, bits);
       }
@@ -182,32 +192,10 @@ void row_heads(
           width);
     }
     for (int i = 0; i < count; ++i) {
-      row_values<T, G>(values[i], width, scores + i * kKvBlock, accumulator);
+      with_values(head.value_type, [&]<typename Values>() {
+        row_values<Values, G>(Values(values[i], width), width, scores + i * kKvBlock, accumulator);
+      });
     }
-  }
-}
-
-template <typename T>
-void row_as(
-    const AttentionHead& head,
-    const float* q,
-    int64_t position,
-    int first_block,
-    int last_block,
-    float* partial) {
-  int g = 0;
-  for (; g + kAtOnce <= head.group; g += kAtOnce) {
-    row_heads<T, kAtOnce>(head, q, position, first_block, last_block, g, partial);
-  }
-  switch (head.group - g) {
-    case 1:
-      return row_heads<T, 1>(head, q, position, first_block, last_block, g, partial);
-    case 2:
-      return row_heads<T, 2>(head, q, position, first_block, last_block, g, partial);
-    case 3:
-      return row_heads<T, 3>(head, q, position, first_block, last_block, g, partial);
-    default:
-      return;
   }
 }
 
@@ -218,13 +206,32 @@ void attend_row(
     int first_block,
     int last_block,
     float* partial) {
-  switch (head.type) {
-    case KvType::f32:
-      return row_as<StoredF32>(head, q, position, first_block, last_block, partial);
-    case KvType::f16:
-      return row_as<StoredF16>(head, q, position, first_block, last_block, partial);
-    case KvType::bf16:
-      return row_as<StoredBf16>(head, q, position, first_block, last_block, partial);
+  for (int g = 0; g < head.group; g += kAtOnce) {
+    const float* query = q + static_cast<int64_t>(g) * head.head_dim;
+    alignas(64) float turned[kAtOnce * kLongestCodedHead];
+    const int heads = head.group - g < kAtOnce ? head.group - g : kAtOnce;
+    if (is_coded(head.key_type)) {
+      const int dim = head.head_dim;
+      memcpy(turned, query, sizeof(float) * static_cast<size_t>(heads * dim));
+      for (int i = 0; i < heads; ++i) {
+        turn_row(turned + i * dim, dim);
+      }
+      query = turned;
+    }
+    switch (heads) {
+      case 1:
+        row_heads<1>(head, query, position, first_block, last_block, g, partial);
+        break;
+      case 2:
+        row_heads<2>(head, query, position, first_block, last_block, g, partial);
+        break;
+      case 3:
+        row_heads<3>(head, query, position, first_block, last_block, g, partial);
+        break;
+      default:
+        row_heads<kAtOnce>(head, query, position, first_block, last_block, g, partial);
+        break;
+    }
   }
 }
 
@@ -250,6 +257,9 @@ void merge_parts(const AttentionHead& head, const float* partials, int parts, fl
         F before = i == 0 ? zero() : load_n(row + j, count);
         store_n(row + j, fma(weight, load_n(accumulator + i * size + j, count), before), count);
       });
+    }
+    if (is_coded(head.value_type)) {
+      turn_row_back(row, head.head_dim);
     }
   }
 }

@@ -93,21 +93,7 @@ struct RowsWorkspace {
   }
 };
 
-template <typename T>
-const float* as_floats(const std::byte* stored, int n, float* room) {
-  if constexpr (sizeof(typename T::Bits) == sizeof(float)) {
-    return reinterpret_cast<const float*>(stored);
-  } else {
-    const auto* bits = reinterpret_cast<const typename T::Bits*>(stored);
-    for (int i = 0; i < n; i += kLanes) {
-      store(room + i, T::load_vector(bits + i));
-    }
-    return room;
-  }
-}
-
-template <typename T>
-void rows_as(
+void attend_rows(
     const AttentionHead& head,
     const float* q,
     int64_t q_stride,
@@ -132,6 +118,9 @@ void rows_as(
   for (int r = 0; r < rows; ++r) {
     memcpy(queries + r * group * dim, q + r * q_stride, sizeof(float) * group * dim);
   }
+  for (int i = 0; i < n && is_coded(head.key_type); ++i) {
+    turn_row(queries + i * dim, dim);
+  }
   memset(outputs, 0, sizeof(float) * n * width);
   for (int i = 0; i < n; ++i) {
     maxima[i] = -kInfinity;
@@ -141,17 +130,17 @@ void rows_as(
   for (int b = 0; b < head.block_count;) {
     const KvBlock* blocks[kSpanBlocks];
     int count = 0;
-    for (; b < head.block_count && count < kSpanBlocks; ++b) {
+    for (const int end = span_end(head, b); b < end; ++b) {
       if (block_matters(head.span, head.blocks[b].start, first_position, last_position)) {
         blocks[count++] = &head.blocks[b];
       }
     }
     if (count == 0) {
-      break;
+      continue;
     }
     for (int i = 0; i < count; ++i) {
-      const float* keys =
-          as_floats<T>(blocks[i]->data + head.key_offset, dim * kKvBlock, memory + at.block);
+      const std::byte* stored = blocks[i]->data + head.key_offset;
+      const float* keys = keys_as_floats(head.key_type, stored, dim, width, memory + at.block);
       gemm<false>(queries, dim, keys, kKvBlock, scores + i * kKvBlock, kSpan, n, kKvBlock, dim);
     }
     for (int r = 0; r < rows; ++r) {
@@ -171,8 +160,8 @@ void rows_as(
       }
     }
     for (int i = 0; i < count; ++i) {
-      const float* values =
-          as_floats<T>(blocks[i]->data + head.value_offset, width * kKvBlock, memory + at.block);
+      const std::byte* stored = blocks[i]->data + head.value_offset;
+      const float* values = values_as_floats(head.value_type, stored, width, memory + at.block);
       gemm<true>(scores + i * kKvBlock, kSpan, values, width, outputs, width, n, width, kKvBlock);
     }
   }
@@ -186,29 +175,10 @@ void rows_as(
       for_vectors(dim, [&](int64_t j, int count) {
         store_n(to + j, mul(load_n(from + j, count), factor), count);
       });
+      if (is_coded(head.value_type)) {
+        turn_row_back(to, dim);
+      }
     }
-  }
-}
-
-void attend_rows(
-    const AttentionHead& head,
-    const float* q,
-    int64_t q_stride,
-    int rows,
-    int64_t first_position,
-    float* out,
-    int64_t out_stride,
-    std::byte* workspace) {
-  switch (head.type) {
-    case KvType::f32:
-      return rows_as<StoredF32>(
-          head, q, q_stride, rows, first_position, out, out_stride, workspace);
-    case KvType::f16:
-      return rows_as<StoredF16>(
-          head, q, q_stride, rows, first_position, out, out_stride, workspace);
-    case KvType::bf16:
-      return rows_as<StoredBf16>(
-          head, q, q_stride, rows, first_position, out, out_stride, workspace);
   }
 }
 

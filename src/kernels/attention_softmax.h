@@ -3,39 +3,11 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/attention_stored.h"
 #include "kernels/elementwise_simd.h"
 
 namespace quince::kernels {
 namespace {
-
-// Stored number formats as types, so that kernels are instantiated per format.
-struct StoredF32 {
-  using Bits = float;
-  static F load_vector(const float* p) {
-    return load(p);
-  }
-  static void store_vector(float* p, F x) {
-    store(p, x);
-  }
-};
-struct StoredF16 {
-  using Bits = uint16_t;
-  static F load_vector(const uint16_t* p) {
-    return load_f16(p);
-  }
-  static void store_vector(uint16_t* p, F x) {
-    store_f16(p, x);
-  }
-};
-struct StoredBf16 {
-  using Bits = uint16_t;
-  static F load_vector(const uint16_t* p) {
-    return load_bf16(p);
-  }
-  static void store_vector(uint16_t* p, F x) {
-    store_bf16(p, x);
-  }
-};
 
 inline void scale_floats(float* x, int n, float factor) {
   F f = splat(factor);

@@ -7,6 +7,8 @@
 
 #include <immintrin.h>
 
+#include <type_traits>
+
 #include "kernels/attention_softmax.h"
 
 namespace quince::kernels {
@@ -26,70 +28,78 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// A number is cut into high, the nearest bf16, and low, what is left. Nearest, not truncated: the
-// product of two lows is left out, and lows that all have the sign of their number would add up.
+// A number is cut into two bf16, high + low, of which a register holds pairs: lane i of one vector
+// in the lower half of its lane i, lane i of another in the upper one.
 struct Cut {
   __m512i high;
   __m512i low;
 };
 
-inline __m512i nearest_bf16(F x) {  // in the upper half of each lane, the lower half 0
-  __m512i bits = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
-  return _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000)));
+inline __m512i pairs(__m512i even, __m512i odd) {  // of the upper halves of their lanes
+  return _mm512_mask_mov_epi16(_mm512_srli_epi32(even, 16), 0xaaaaaaaau, odd);
 }
 
-inline F minus(F x, __m512i high) {
-  return sub(x, _mm512_castsi512_ps(high));
+inline __m512i to_nearest(F x) {  // the upper half of a lane is the nearest bf16
+  return _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
 }
 
-// Lane i of `even` beside lane i of `odd`, rounded.
+inline __m512i without_high(F x, __m512i high) {
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
+  return _mm512_castps_si512(sub(x, _mm512_castsi512_ps(_mm512_and_si512(high, upper))));
+}
+
 inline __m512i nearest_pairs(F even, F odd) {
-  return _mm512_or_si512(_mm512_srli_epi32(nearest_bf16(even), 16), nearest_bf16(odd));
+  return pairs(to_nearest(even), to_nearest(odd));
 }
 
-// The same, cut.
+// high is the nearest bf16, not a truncated one: the product of two lows is left out, and lows that
+// all have the sign of their number would add up.
 inline Cut cut_pairs(F even, F odd) {
-  __m512i e = nearest_bf16(even);
-  __m512i o = nearest_bf16(odd);
-  __m512i e_low = nearest_bf16(minus(even, e));
-  __m512i o_low = nearest_bf16(minus(odd, o));
-  return {
-      _mm512_or_si512(_mm512_srli_epi32(e, 16), o),
-      _mm512_or_si512(_mm512_srli_epi32(e_low, 16), o_low)};
+  const __m512i e = to_nearest(even);
+  const __m512i o = to_nearest(odd);
+  const F e_low = _mm512_castsi512_ps(without_high(even, e));
+  const F o_low = _mm512_castsi512_ps(without_high(odd, o));
+  return {pairs(e, o), nearest_pairs(e_low, o_low)};
 }
 
-// 32 numbers in their order.
-inline Cut cut_row(F left, F right) {
-  __m512i l = nearest_bf16(left);
-  __m512i r = nearest_bf16(right);
-  auto packed = [](__m512i a, __m512i b) {
-    __m256i low_half = _mm512_cvtepi32_epi16(_mm512_srli_epi32(a, 16));
-    __m256i high_half = _mm512_cvtepi32_epi16(_mm512_srli_epi32(b, 16));
-    return _mm512_inserti64x4(_mm512_castsi256_si512(low_half), high_half, 1);
-  };
-  __m512bh low = _mm512_cvtne2ps_pbh(minus(right, r), minus(left, l));
-  return {packed(l, r), reinterpret_cast<__m512i>(low)};
+// Numbers that were f16: what a truncated high leaves is a bf16. (One side may truncate.)
+inline Cut cut_f16_pairs(F even, F odd) {
+  const __m512i e = _mm512_castps_si512(even);
+  const __m512i o = _mm512_castps_si512(odd);
+  return {pairs(e, o), pairs(without_high(even, e), without_high(odd, o))};
 }
 
 inline uint16_t* tile(uint16_t* tiles, int64_t index) {
   return tiles + index * kTileNumbers;
 }
 
+// Of a step of 32 numbers along the depth, i and 16 + i are a pair: queries need no shuffling then.
+
 // Keys of a block [dim][32 positions] to right tiles [depth step][2 position groups].
 template <typename T>
 void key_tiles(const typename T::Bits* keys, int dim, uint16_t* high, uint16_t* low) {
-  const int steps = (dim + kDepth - 1) / kDepth;
-  for (int pair = 0; pair < steps * kTile; ++pair) {
-    for (int n = 0; n < 2; ++n) {
-      auto row = [&](int d) {
-        return d < dim ? T::load_vector(keys + static_cast<int64_t>(d) * kKvBlock + n * kTile)
-                       : zero();
-      };
-      Cut cut = cut_pairs(row(2 * pair), row(2 * pair + 1));
-      int64_t at = ((pair / kTile) * 2 + n) * kTileNumbers + (pair % kTile) * kDepth;
-      _mm512_store_si512(high + at, cut.high);
-      _mm512_store_si512(low + at, cut.low);
+  for (int first = 0; first < dim; first += kDepth) {
+    for (int i = 0; i < kTile; ++i) {
+      for (int n = 0; n < 2; ++n) {
+        const auto row = [&](int d) {
+          return d < dim ? T::load_vector(keys + static_cast<int64_t>(d) * kKvBlock + n * kTile)
+                         : zero();
+        };
+        const F even = row(first + i);
+        const F odd = row(first + kTile + i);
+        const int64_t at = (n * kTile + i) * kDepth;
+        if constexpr (std::is_same_v<T, StoredBf16>) {
+          _mm512_store_si512(high + at, pairs(_mm512_castps_si512(even), _mm512_castps_si512(odd)));
+        } else {
+          const Cut cut =
+              std::is_same_v<T, StoredF16> ? cut_f16_pairs(even, odd) : cut_pairs(even, odd);
+          _mm512_store_si512(high + at, cut.high);
+          _mm512_store_si512(low + at, cut.low);
+        }
+      }
     }
+    high += 2 * kTileNumbers;
+    low += 2 * kTileNumbers;
   }
 }
 
@@ -122,9 +132,11 @@ struct Right {
 };
 
 // c[M tiles][N tiles] (+)= left * right, of the products high * high, low * high, high * low the
-// first kTerms. Tile registers: 0-3 sums, 4-5 left, 6-7 right.
-template <int M, int N, bool kAdd, int kTerms>
-inline void multiply(const Left& a, const Right& b, int steps, float* c, int64_t ldc) {
+// first kTerms. Tile registers: 0-3 sums, 4-5 left, 6-7 right. meanwhile: called once a step; tiles
+// multiply in the background, so other vector work between them costs little.
+template <int M, int N, bool kAdd, int kTerms, typename Meanwhile>
+inline void multiply(
+    const Left& a, const Right& b, int steps, float* c, int64_t ldc, const Meanwhile& meanwhile) {
   const int64_t row_bytes = ldc * static_cast<int64_t>(sizeof(float));
   float* c0 = c;
   float* c1 = c + kTile * ldc;
@@ -145,7 +157,7 @@ inline void multiply(const Left& a, const Right& b, int steps, float* c, int64_t
     _tile_zero(2);
     _tile_zero(3);
   }
-  auto products = [] {
+  auto products = [&] {
     _tile_dpbf16ps(0, 4, 6);
     if constexpr (N > 1) {
       _tile_dpbf16ps(1, 4, 7);
@@ -156,6 +168,7 @@ inline void multiply(const Left& a, const Right& b, int steps, float* c, int64_t
     if constexpr (M > 1 && N > 1) {
       _tile_dpbf16ps(3, 5, 7);
     }
+    meanwhile();
   };
   for (int s = 0; s < steps; ++s) {
     _tile_loadd(6, b.high[0] + s * b.stride, 64);

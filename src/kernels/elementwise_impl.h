@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/elementwise.h"
-#include "kernels/elementwise_simd.h"
+#include "kernels/elementwise_gates.h"
 
 namespace quince::kernels {
 namespace {
@@ -41,11 +41,6 @@ void scale_row(float* x, float factor, int64_t n) {
   });
 }
 
-// 1 / (1 + e^-x)
-inline F sigmoid(F x) {
-  return div(splat(1.0f), add(splat(1.0f), exp(sub(zero(), x))));
-}
-
 void softcap_row(float* x, float cap, int64_t n) {
   // tanh(u) = 2 sigmoid(2u) - 1 loses digits near 0; there u - u^3/3 + 2u^5/15 is exact enough.
   for_vectors(n, [&](int64_t i, int count) {
@@ -72,51 +67,19 @@ void rope_row(float* x, const float* cos, const float* sin, int64_t half) {
 
 void silu_mul_row(const float* gate, const float* up, int64_t n, float* out) {
   for_vectors(n, [&](int64_t i, int count) {
-    F g = load_n(gate + i, count);
-    store_n(out + i, mul(mul(g, sigmoid(g)), load_n(up + i, count)), count);
+    store_n(out + i, mul(silu(load_n(gate + i, count)), load_n(up + i, count)), count);
   });
 }
 
 void gelu_tanh_mul_row(const float* gate, const float* up, int64_t n, float* out) {
-  // 0.5 (1 + tanh(u)) = sigmoid(2u)
-  const F twice = splat(1.5957691216057308f);  // 2 sqrt(2 / pi)
   for_vectors(n, [&](int64_t i, int count) {
-    F g = load_n(gate + i, count);
-    F cubic = fma(mul(mul(g, g), g), splat(0.044715f), g);
-    F value = mul(g, sigmoid(mul(twice, cubic)));
-    store_n(out + i, mul(value, load_n(up + i, count)), count);
+    store_n(out + i, mul(gelu_tanh(load_n(gate + i, count)), load_n(up + i, count)), count);
   });
-}
-
-// erfc(z) for z >= 0 as t exp(-z^2 + P(t)), t = 1 / (1 + z / 2); P fitted on [0, 9.2] with relative
-// error 1.6e-8.
-inline F erfc_positive(F z) {
-  const float kP[] = {
-      -1.2655833425349723f,
-      1.0019184075461813f,
-      0.3524245057316276f,
-      0.23609436486881366f,
-      -0.7431964704252298f,
-      1.7275239784238985f,
-      -3.626497351791645f,
-      4.296385537603905f,
-      -2.815165081341478f,
-      0.9784728766567741f,
-      -0.1423774091242394f};
-  F t = div(splat(1.0f), fma(z, splat(0.5f), splat(1.0f)));
-  F p = splat(kP[10]);
-  for (int i = 9; i >= 0; --i) {
-    p = fma(p, t, splat(kP[i]));
-  }
-  return mul(t, exp(sub(p, mul(z, z))));
 }
 
 void gelu_mul_row(const float* gate, const float* up, int64_t n, float* out) {
   for_vectors(n, [&](int64_t i, int count) {
-    F g = load_n(gate + i, count);
-    F tail = mul(splat(0.5f), erfc_positive(mul(abs(g), splat(0.70710678118654752f))));
-    F share = select_less(g, zero(), tail, sub(splat(1.0f), tail));
-    store_n(out + i, mul(mul(g, share), load_n(up + i, count)), count);
+    store_n(out + i, mul(gelu(load_n(gate + i, count)), load_n(up + i, count)), count);
   });
 }
 

@@ -106,6 +106,25 @@ inline void store_bf16(uint16_t* p, F x) {
       _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed);
 }
+inline F load_i8(const int8_t* p) {
+  return _mm256_cvtepi32_ps(
+      _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+// Four bits of each byte, from bit `shift` on, less 8.
+inline F load_nibbles(const uint8_t* p, int shift) {
+  __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  bytes = _mm_and_si128(_mm_srl_epi16(bytes, _mm_cvtsi32_si128(shift)), _mm_set1_epi8(15));
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_sub_epi8(bytes, _mm_set1_epi8(8))));
+}
+// The Walsh-Hadamard transform of the lanes, not normalized.
+inline F hadamard_lanes(F x) {
+  const F four = _mm256_setr_ps(1, 1, 1, 1, -1, -1, -1, -1);
+  const F two = _mm256_setr_ps(1, 1, -1, -1, 1, 1, -1, -1);
+  const F one = _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1);
+  x = fma(x, four, _mm256_permute2f128_ps(x, x, 1));
+  x = fma(x, two, _mm256_permute_ps(x, 0x4e));
+  return fma(x, one, _mm256_permute_ps(x, 0xb1));
+}
 
 }  // namespace
 }  // namespace quince::kernels

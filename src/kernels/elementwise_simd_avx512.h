@@ -90,6 +90,26 @@ inline void store_bf16(uint16_t* p, F x) {
   _mm256_storeu_si256(
       reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16)));
 }
+inline F load_i8(const int8_t* p) {
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+// Four bits of each byte, from bit `shift` on, less 8.
+inline F load_nibbles(const uint8_t* p, int shift) {
+  __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  bytes = _mm_and_si128(_mm_srl_epi16(bytes, _mm_cvtsi32_si128(shift)), _mm_set1_epi8(15));
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_sub_epi8(bytes, _mm_set1_epi8(8))));
+}
+// The Walsh-Hadamard transform of the lanes, not normalized.
+inline F hadamard_lanes(F x) {
+  const auto step = [](F own, F other, __mmask16 upper) {
+    return _mm512_add_ps(_mm512_mask_sub_ps(own, upper, zero(), own), other);
+  };
+  x = step(x, _mm512_shuffle_f32x4(x, x, 0x4e), 0xff00);
+  x = step(x, _mm512_shuffle_f32x4(x, x, 0xb1), 0xf0f0);
+  x = step(x, _mm512_permute_ps(x, 0x4e), 0xcccc);
+  return step(x, _mm512_permute_ps(x, 0xb1), 0xaaaa);
+}
 
 }  // namespace
 }  // namespace quince::kernels

@@ -101,6 +101,27 @@ inline void store_bf16(uint16_t* p, F x) {
   bits = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
   vst1_u16(p, vshrn_n_u32(bits, 16));
 }
+inline F load_i8(const int8_t* p) {
+  int8_t bytes[8] = {};
+  memcpy(bytes, p, 4);
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vld1_s8(bytes)))));
+}
+// Four bits of each byte, from bit `shift` on, less 8.
+inline F load_nibbles(const uint8_t* p, int shift) {
+  uint8_t bytes[8] = {};
+  memcpy(bytes, p, 4);
+  const uint8x8_t bits =
+      vand_u8(vshl_u8(vld1_u8(bytes), vdup_n_s8(static_cast<int8_t>(-shift))), vdup_n_u8(15));
+  const int8x8_t codes = vsub_s8(vreinterpret_s8_u8(bits), vdup_n_s8(8));
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(codes))));
+}
+// The Walsh-Hadamard transform of the lanes, not normalized.
+inline F hadamard_lanes(F x) {
+  const float two[4] = {1, 1, -1, -1};
+  const float one[4] = {1, -1, 1, -1};
+  x = fma(x, vld1q_f32(two), vextq_f32(x, x, 2));
+  return fma(x, vld1q_f32(one), vrev64q_f32(x));
+}
 
 }  // namespace
 }  // namespace quince::kernels

@@ -87,6 +87,15 @@ inline void store_f16(uint16_t* p, F x) {
 inline void store_bf16(uint16_t* p, F x) {
   *p = float_to_bf16_bits(x);
 }
+inline F load_i8(const int8_t* p) {
+  return static_cast<float>(*p);
+}
+inline F load_nibbles(const uint8_t* p, int shift) {  // four bits, from bit `shift` on, less 8
+  return static_cast<float>((*p >> shift & 15) - 8);
+}
+inline F hadamard_lanes(F x) {
+  return x;
+}
 
 }  // namespace
 }  // namespace quince::kernels

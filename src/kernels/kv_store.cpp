@@ -1,10 +1,8 @@
 #include "kernels/kv_store.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cassert>
-#include <new>
+#include <utility>
 
 namespace quince::kernels {
 
@@ -15,64 +13,6 @@ namespace {
 constexpr int64_t kSlack = kKvBlock;
 
 }  // namespace
-
-// Slabs are reserved, not filled: the OS gives memory, zeroed, where a block is first written.
-// (Kernels compute on slots that were never written and drop the result: those must be finite.)
-class KvMemory {
- public:
-  explicit KvMemory(const KvLayout& layout) : layout_(layout) {}
-  ~KvMemory() {
-    for (std::byte* slab : slabs_) {
-      munmap(slab, layout_.slab_bytes());
-    }
-  }
-  KvMemory(const KvMemory&) = delete;
-  KvMemory& operator=(const KvMemory&) = delete;
-
-  size_t bytes() const {
-    return static_cast<size_t>(used_) * layout_.block_bytes();
-  }
-
-  std::byte* take() {
-    if (!free_.empty()) {
-      std::byte* block = free_.back();
-      free_.pop_back();
-      return block;
-    }
-    if (used_ == static_cast<int64_t>(slabs_.size()) * layout_.slab_blocks) {
-      add_slab();
-    }
-    return slabs_.back() +
-           static_cast<size_t>(used_++ % layout_.slab_blocks) * layout_.part_bytes();
-  }
-
-  void give_back(std::byte* block) {
-    free_.push_back(block);
-  }
-
- private:
-  void add_slab() {
-    slabs_.reserve(slabs_.size() + 1);
-    int flags = MAP_PRIVATE | MAP_ANON;
-#if defined(MAP_NORESERVE)
-    flags |= MAP_NORESERVE;
-#endif
-    void* slab = mmap(nullptr, layout_.slab_bytes(), PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (slab == MAP_FAILED) {
-      throw std::bad_alloc();
-    }
-    slabs_.push_back(static_cast<std::byte*>(slab));
-  }
-
-  KvLayout layout_;
-  int64_t used_ = 0;  // blocks of the slabs that have been handed out, in their order
-  std::vector<std::byte*> slabs_;
-  std::vector<std::byte*> free_;
-};
-
-size_t bytes_of(KvType type) {
-  return type == KvType::f32 ? 4 : 2;
-}
 
 uint32_t KvSpan::visible(int64_t start, int64_t t) const {
   // ones(n): the lowest n bits, n clamped to [0, 32].
@@ -101,44 +41,81 @@ const KvBlock& KvBlocks::at(int64_t position) const {
   return *(after - 1);
 }
 
-KvStore::KvStore(const KvLayout& layout, const KvSpan& span) : layout_(layout), span_(span) {
+void KvBlocks::add(KvPage page, int64_t start) {
+  blocks.push_back({page.get(), start});
+  pages.push_back(std::move(page));
+}
+
+KvStore::KvStore(std::shared_ptr<KvPool> pool, const KvSpan& span)
+    : pool_(std::move(pool)), span_(span) {
   clear();
 }
 
 size_t KvStore::bytes() const {
-  return memory_->bytes();
+  return list_->blocks.size() * layout().block_bytes();
+}
+
+bool KvStore::is_dead(const KvBlock& block) const {
+  return !span_.visible_from(block.start, length_ - kSlack, length_);
 }
 
 std::shared_ptr<const KvBlocks> KvStore::append(int64_t n) {
-  auto dead = [&](const KvBlock& block) {
-    return !span_.visible_from(block.start, length_ - kSlack, length_);
-  };
   const std::vector<KvBlock>& now = list_->blocks;
+  const int64_t block_start = length_ / kKvBlock * kKvBlock;
   int64_t covered = (length_ + kKvBlock - 1) / kKvBlock * kKvBlock;
-  if (covered < length_ + n || std::any_of(now.begin(), now.end(), dead)) {
-    auto list = std::make_shared<KvBlocks>(KvBlocks{{}, memory_});
-    std::vector<std::byte*> reusable;
-    for (const KvBlock& block : now) {
-      if (dead(block)) {
-        reusable.push_back(block.data);
-      } else {
-        list->blocks.push_back(block);
+  const bool copies = length_ > block_start && length_ < shared_end_;
+  std::shared_ptr<const KvBlocks> for_step;
+  if (covered < length_ + n || copies ||
+      std::any_of(now.begin(), now.end(), [this](const KvBlock& b) { return is_dead(b); })) {
+    auto list = std::make_shared<KvBlocks>();
+    const auto last = [&list]() -> const std::byte* {
+      return list->blocks.empty() ? nullptr : list->blocks.back().data;
+    };
+    std::vector<KvCopy> to_copy;
+    for (size_t i = 0; i < now.size(); ++i) {
+      if (copies && now[i].start == block_start) {
+        list->add(pool_->take(last(), false), block_start);
+        to_copy.push_back({list_->pages[i], list->blocks.back().data});
+      } else if (!is_dead(now[i])) {
+        list->add(list_->pages[i], now[i].start);
       }
     }
     for (; covered < length_ + n; covered += kKvBlock) {
-      std::byte* data = reusable.empty() ? memory_->take() : reusable.back();
-      if (!reusable.empty()) {
-        reusable.pop_back();
-      }
-      list->blocks.push_back({data, covered});
+      list->add(pool_->take(last(), covered + kKvBlock > length_ + n), covered);
     }
-    for (std::byte* data : reusable) {
-      memory_->give_back(data);
+    if (!to_copy.empty()) {
+      auto copying = std::make_shared<KvBlocks>(*list);
+      copying->copies = std::move(to_copy);
+      for_step = std::move(copying);
     }
     list_ = std::move(list);
   }
+  if (copies) {
+    shared_end_ = block_start;
+  }
   length_ += n;
-  return list_;
+  return for_step ? for_step : list_;
+}
+
+KvPage KvStore::share(int64_t start) {
+  for (size_t i = 0; i < list_->blocks.size(); ++i) {
+    if (list_->blocks[i].start == start) {
+      shared_end_ = std::max(shared_end_, start + kKvBlock);
+      return list_->pages[i];
+    }
+  }
+  return nullptr;
+}
+
+void KvStore::adopt(const std::vector<std::pair<int64_t, KvPage>>& blocks, int64_t length) {
+  assert(length_ == 0 && list_->blocks.empty());
+  auto list = std::make_shared<KvBlocks>();
+  for (const auto& [start, page] : blocks) {
+    list->add(page, start);
+  }
+  list_ = std::move(list);
+  length_ = length;
+  shared_end_ = (length + kKvBlock - 1) / kKvBlock * kKvBlock;
 }
 
 bool KvStore::can_trim(int64_t n) const {
@@ -168,18 +145,19 @@ bool KvStore::can_trim(int64_t n) const {
 void KvStore::trim(int64_t n) {
   assert(can_trim(n));
   length_ -= n;
+  shared_end_ = std::min(shared_end_, (length_ + kKvBlock - 1) / kKvBlock * kKvBlock);
   auto list = std::make_shared<KvBlocks>(*list_);
   while (!list->blocks.empty() && list->blocks.back().start >= length_) {
-    memory_->give_back(list->blocks.back().data);
     list->blocks.pop_back();
+    list->pages.pop_back();
   }
   list_ = std::move(list);
 }
 
 void KvStore::clear() {
   length_ = 0;
-  memory_ = std::make_shared<KvMemory>(layout_);
-  list_ = std::make_shared<const KvBlocks>(KvBlocks{{}, memory_});
+  shared_end_ = 0;
+  list_ = std::make_shared<const KvBlocks>();
 }
 
 }  // namespace quince::kernels

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu.h"
+#include "kernels/matmul_ahead.h"
 #include "kernels/matmul_kernels.h"
 
 namespace quince::kernels {
@@ -73,6 +74,7 @@ constexpr size_t kPassBytes = size_t{768} << 10;
 // Pieces of blocks that are handed out one by one, in packed bytes: a few microseconds each.
 constexpr size_t kPieceBytes = size_t{32} << 10;
 constexpr int64_t kPair = 2;  // blocks; the kernels like pairs
+constexpr int64_t kFewRows = 32;
 
 // The output columns of one member, and the rows when there are too few columns for all.
 struct Share {
@@ -117,26 +119,36 @@ void multiply_rows(const MatmulKernels& kernels, MatmulPart part) {
   }
 }
 
-// Few rows: reading the weights is the work. Each member reads three quarters of an equal share,
-// and what is left goes in small pieces to whoever is done first: a member that was interrupted
-// does not hold up the others.
-void multiply_shared(const MatmulKernels& kernels, Team& team, MatmulPart part) {
-  const int64_t blocks = part.w->blocks;
-  const int64_t size = team.size();
-  const int64_t own = blocks * 3 / 4 / size / kPair * kPair;
-  part.first_block = own * team.rank();
-  part.last_block = own * (team.rank() + 1);
+// Blocks that each member does in any case.
+int64_t own_blocks(const Team& team, int64_t blocks) {
+  return blocks * 3 / 4 / team.size() / kPair * kPair;
+}
+
+// Calls work(first, last, next) for ranges of blocks. Each member does three quarters of an equal
+// share, and what is left goes in small pieces to whoever is done first: a member that was
+// interrupted does not hold up the others. next: where the following range begins, known in time
+// to ask memory for it; `blocks` or more when there is none.
+template <typename Work>
+void share_blocks(Team& team, int64_t blocks, int64_t piece, const Work& work) {
+  const int64_t own = own_blocks(team, blocks);
+  const auto take = [&] { return own * team.size() + team.next() * piece; };
+  int64_t next = take();
   if (own > 0) {
-    multiply_rows(kernels, part);
+    work(own * team.rank(), own * (team.rank() + 1), next);
   }
-  const int64_t piece = std::max<int64_t>(
-      kPair, static_cast<int64_t>(kPieceBytes / part.w->block_bytes) / kPair * kPair);
-  for (int64_t first = own * size + team.next() * piece; first < blocks;
-       first = own * size + team.next() * piece) {
-    part.first_block = first;
-    part.last_block = std::min(blocks, first + piece);
-    multiply_rows(kernels, part);
+  while (next < blocks) {
+    const int64_t first = next;
+    next = take();
+    work(first, std::min(blocks, first + piece), next);
   }
+}
+
+// Whether many rows go in pieces too: all rows pass by for each piece, so they must stay in the
+// second cache.
+bool in_pieces(const Team& team, int64_t blocks, const Rows& x) {
+  constexpr size_t kStays = size_t{1} << 20;
+  return team.size() > 1 && blocks >= 4 * kPair * team.size() &&
+         prepared_bytes(x.kind, x.m, x.k) <= kStays;
 }
 
 }  // namespace
@@ -154,9 +166,16 @@ void matmul_with(
   if (x.m == 0 || layout.blocks == 0) {
     return;
   }
-  constexpr int64_t kFewRows = 32;
-  if (x.m <= kFewRows && team.size() > 1) {
-    return multiply_shared(kernels, team, part);
+  if ((x.m <= kFewRows && team.size() > 1) || in_pieces(team, layout.blocks, x)) {
+    // Few rows: reading the weights is the work.
+    const auto few = static_cast<int64_t>(kPieceBytes / layout.block_bytes) / kPair * kPair;
+    const int64_t piece = x.m <= kFewRows ? std::max(kPair, few) : kPair;
+    return share_blocks(team, layout.blocks, piece, [&](int64_t first, int64_t last, int64_t next) {
+      part.first_block = first;
+      part.last_block = last;
+      part.next = next < layout.blocks ? layout.block(next) : nullptr;
+      multiply_rows(kernels, part);
+    });
   }
   const Share share = share_of(team, layout.blocks, x.m);
   part.first_block = share.first_block;
@@ -168,8 +187,73 @@ void matmul_with(
   }
 }
 
+void ask_ahead(const Team& team, const PackedMatrix& w, int64_t m) {
+  const PackedMatrix::Layout& layout = w.layout();
+  if (m > kFewRows || !layout.quantized()) {
+    return;
+  }
+  const auto ask = [](const std::byte* from, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += kVector) {
+      __builtin_prefetch(from + i, 0, 2);
+    }
+  };
+  // As much as kernels ask ahead themselves.
+  const auto chunks = static_cast<size_t>(layout.chunks());
+  const size_t some = std::min<size_t>(Ahead::kChunks, chunks);
+  const int64_t first = own_blocks(team, layout.blocks) * team.rank();
+  for (int64_t block = first; block < std::min(layout.blocks, first + kPair); ++block) {
+    const std::byte* data = layout.block(block);
+    ask(data, some * layout.chunk_bytes());
+    ask(data + layout.scale_offset, (layout.block_bytes - layout.scale_offset) * some / chunks);
+  }
+}
+
 void matmul(Team& team, const PackedMatrix& w, const Rows& x, float* y, int64_t ldy, Store store) {
   matmul_with(chosen(), team, w, x, y, ldy, store);
+}
+
+bool can_gate_with(
+    const MatmulKernels& kernels, const PackedMatrix& gate_up, const Rows& x, RowKind out) {
+  return kernels.multiply_gated && x.kind == RowKind::bf16 && out == RowKind::bf16 &&
+         (x.m > kFewRows || gate_up.layout().quantized()) &&
+         gate_up.rows() % (2 * kTileColumns) == 0;
+}
+
+void matmul_gated_with(
+    const MatmulKernels& kernels,
+    Team& team,
+    const PackedMatrix& gate_up,
+    const Rows& x,
+    const Gate& gate,
+    const Rows& out) {
+  const PackedMatrix::Layout& layout = gate_up.layout();
+  const int64_t blocks = layout.blocks / 2;
+  GatedPart part{&layout, &x, gate, &out, 0, blocks, 0, x.m};
+  if ((x.m <= kFewRows && team.size() > 1) || in_pieces(team, blocks, x)) {
+    return share_blocks(team, blocks, kPair, [&](int64_t first, int64_t last, int64_t next) {
+      part.first_block = first;
+      part.last_block = last;
+      part.next = std::min(next, blocks - 1);
+      kernels.multiply_gated(part);
+    });
+  }
+  const Share share = share_of(team, blocks, x.m);
+  part.first_block = share.first_block;
+  part.last_block = share.last_block;
+  part.first_row = share.first_row;
+  part.last_row = share.last_row;
+  if (part.first_block < part.last_block && part.first_row < part.last_row) {
+    kernels.multiply_gated(part);
+  }
+}
+
+bool can_gate(const PackedMatrix& gate_up, const Rows& x, RowKind out) {
+  return can_gate_with(chosen(), gate_up, x, out);
+}
+
+void matmul_gated(
+    Team& team, const PackedMatrix& gate_up, const Rows& x, const Gate& gate, const Rows& out) {
+  matmul_gated_with(chosen(), team, gate_up, x, gate, out);
 }
 
 }  // namespace quince::kernels

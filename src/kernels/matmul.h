@@ -26,6 +26,8 @@ struct Rows {
 // What matmul() of this matrix wants for m activation rows. Throws UserError when QUINCE_CPU names
 // an instruction set that the machine lacks (as all functions here do).
 RowKind row_kind(const PackedMatrix& w, int64_t m);
+// For whom all m are to be computed alike: the kind of so many rows serves fewer, too.
+constexpr int64_t kManyRows = 1024;
 size_t prepared_bytes(RowKind kind, int64_t m, int64_t k);
 
 // Prepares activation rows [first, last) of x (row stride ldx floats). Different ranges may be
@@ -39,7 +41,26 @@ enum class Store : uint8_t { set, add };
 // them. All members must have synced after prepare(); y is complete after the next team.sync().
 // Several calls may follow each other without a sync, with a team.restart() between them (work is
 // shared out by team.next()), when none reads what another writes.
-// y: row stride ldy floats. x.kind must be row_kind(w, x.m).
+// y: row stride ldy floats. x.kind must be row_kind(w, M) for an M >= x.m.
 void matmul(Team& team, const PackedMatrix& w, const Rows& x, float* y, int64_t ldy, Store store);
+
+// Asks memory for the weights that this member will read first when matmul() of m rows begins: for
+// a member that has finished another matrix and is going to wait for the others.
+void ask_ahead(const Team& team, const PackedMatrix& w, int64_t m);
+
+enum class GateActivation : uint8_t { silu, gelu_tanh, gelu };
+
+struct Gate {
+  GateActivation activation = GateActivation::silu;
+  const float* bias = nullptr;  // [rows of the matrix]; null: none
+};
+
+// For a matrix of two halves, gate and up: activation(gate) * up straight to the prepared rows of
+// the next matmul, without a float in memory. Only for kinds and shapes for which can_gate() says
+// so; elsewhere matmul(), an activation of elementwise.h and prepare() do the same, as exactly.
+// out: all of its columns and rows are written; complete after the next team.sync().
+bool can_gate(const PackedMatrix& gate_up, const Rows& x, RowKind out);
+void matmul_gated(
+    Team& team, const PackedMatrix& gate_up, const Rows& x, const Gate& gate, const Rows& out);
 
 }  // namespace quince::kernels

@@ -94,25 +94,24 @@ inline void dequant_chunk(
 }
 
 // Chunks [first, first + count) of a block to tiles `step` bytes apart. first: a multiple of
-// kWindow.
+// kWindow. next: the block that will be read after this one.
 template <int kBits, int kGroup>
 void dequant_block(
     const PackedMatrix::Layout& w,
     const std::byte* block,
+    const std::byte* next,
     int64_t first,
     int64_t count,
     std::byte* tiles,
     size_t step) {
-  constexpr int kAhead = 1024;
+  const Ahead ahead(w);
   ScaleWindow window;
   for (int64_t done = 0; done < count; done += kWindow) {
     const int some = count - done < kWindow ? static_cast<int>(count - done) : kWindow;
     expand_window(w, block, first + done, some, window);
     for (int c = 0; c < some; ++c, tiles += step) {
       const std::byte* chunk = block + (first + done + c) * (kBits * kVector);
-      for (int i = 0; i < kBits; ++i) {
-        _mm_prefetch(reinterpret_cast<const char*>(chunk + kAhead + i * kVector), _MM_HINT_T0);
-      }
+      ahead.ask<kBits>(block, next, first + done + c);
       dequant_chunk<kBits, kGroup>(chunk, window, c, tiles);
     }
   }
@@ -121,6 +120,7 @@ void dequant_block(
 using DequantBlock = void (*)(
     const PackedMatrix::Layout& w,
     const std::byte* block,
+    const std::byte* next,
     int64_t first,
     int64_t count,
     std::byte* tiles,
@@ -145,7 +145,7 @@ inline DequantBlock dequant_of(const PackedFormat& format) {
 }
 
 // f16 columns [first, first + count) * 32 of a block as two bf16 tiles that add up to it exactly.
-void split_f16(
+inline void split_f16(
     const PackedMatrix::Layout& w,
     const std::byte* block,
     int64_t first,

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/matmul_ahead.h"
 #include "kernels/matmul_scales_impl.h"
 
 #pragma clang fp contract(fast)
@@ -104,11 +105,12 @@ void multiply_int8_block(const MatmulPart& p, int64_t block, int64_t row) {
   using Float = typename Vector<Isa::kLanes>::Float;
   using Int = typename Vector<Isa::kLanes>::Int;
   constexpr int kGroups = kGroup == 16 ? 2 : 1;
-  constexpr int kAhead = 1024;  // bytes
   const PackedMatrix::Layout& w = *p.w;
   const std::byte* data = w.block(block);
+  const std::byte* next = p.after(block, 1);
   const Int8Rows x = int8_rows(*p.x);
   const int64_t chunks = w.chunks();
+  const Ahead ahead(w);
   alignas(64) float acc[kRows][kBlockRows] = {};
   ScaleWindow window;
   for (int64_t first = 0; first < chunks; first += kWindow) {
@@ -116,9 +118,7 @@ void multiply_int8_block(const MatmulPart& p, int64_t block, int64_t row) {
     expand_window(w, data, first, count, kBits == 8 ? 128 : 0, window);
     for (int c = 0; c < count; ++c) {
       const std::byte* chunk = data + (first + c) * (kBits * kVector);
-      for (int i = 0; i < kBits; ++i) {
-        __builtin_prefetch(chunk + kAhead + i * kVector);
-      }
+      ahead.ask<kBits>(data, next, first + c);
       const int64_t at = (first + c) * x.m + row;
       alignas(64) int32_t dots[kGroups][kRows][kBlockRows];
       Isa::template dot_chunk<kBits, kGroup, kRows>(chunk, x.q + at * kChunk, dots);

@@ -32,14 +32,14 @@ inline __m512 add_group(
   return _mm512_fmadd_ps(_mm512_load_ps(bias), _mm512_set1_ps(sum), acc);
 }
 
-constexpr int kAhead = 2048;  // bytes that are asked for before they are needed
-
 // kRows activation rows from `row` times one block.
 template <int kBits, int kGroup, int kRows>
 void multiply_block(const MatmulPart& p, int64_t block, int64_t row) {
   const PackedMatrix::Layout& w = *p.w;
   const std::byte* data = w.block(block);
+  const std::byte* next = p.after(block, 1);
   const int64_t chunks = w.chunks();
+  const Ahead ahead(w);
   const Int8Rows x = int8_rows(*p.x);
   __m512 acc[kRows];
   for (int i = 0; i < kRows; ++i) {
@@ -51,9 +51,7 @@ void multiply_block(const MatmulPart& p, int64_t block, int64_t row) {
     expand_window(w, data, first, count, window);
     for (int c = 0; c < count; ++c) {
       const std::byte* chunk = data + (first + c) * (kBits * kVector);
-      for (int i = 0; i < kBits; ++i) {
-        _mm_prefetch(reinterpret_cast<const char*>(chunk + kAhead + i * kVector), _MM_HINT_T0);
-      }
+      ahead.ask<kBits>(data, next, first + c);
       __m512i codes[kSteps];
       load_codes<kBits>(chunk, codes);
       const int64_t at = (first + c) * x.m + row;

@@ -58,6 +58,26 @@ struct MatmulPart {
   int64_t last_block = 0;
   int64_t first_row = 0;
   int64_t last_row = 0;
+  const std::byte* next = nullptr;  // blocks that this thread reads afterwards; null: unknown
+
+  // What is read after `count` blocks from `block` on.
+  const std::byte* after(int64_t block, int64_t count) const {
+    return block + count < last_block || !next ? w->block(block + count) : next;
+  }
+};
+
+// A part of one matmul_gated(): all of out[first_row .. last_row) x blocks [first_block ..
+// last_block) of the gate. first_row is a multiple of 32.
+struct GatedPart {
+  const PackedMatrix::Layout* w = nullptr;
+  const Rows* x = nullptr;
+  Gate gate;
+  const Rows* out = nullptr;
+  int64_t first_block = 0;
+  int64_t last_block = 0;
+  int64_t first_row = 0;
+  int64_t last_row = 0;
+  int64_t next = 0;  // the block of the gate that this thread reads afterwards, or any
 };
 
 struct MatmulKernels {
@@ -65,6 +85,8 @@ struct MatmulKernels {
   RowKind (*row_kind)(const PackedMatrix::Layout& w, int64_t m);
   void (*prepare)(const Rows& rows, const float* x, int64_t ldx, int64_t first, int64_t last);
   void (*multiply)(const MatmulPart& part);
+  // x and out of kind bf16; w quantized unless there are more than 2 * kTileRows rows.
+  void (*multiply_gated)(const GatedPart& part) = nullptr;
 };
 
 // Null when this build has no code for the path.
@@ -79,6 +101,17 @@ void matmul_with(
     float* y,
     int64_t ldy,
     Store store);
+
+// can_gate() and matmul_gated() with a given table.
+bool can_gate_with(
+    const MatmulKernels& kernels, const PackedMatrix& gate_up, const Rows& x, RowKind out);
+void matmul_gated_with(
+    const MatmulKernels& kernels,
+    Team& team,
+    const PackedMatrix& gate_up,
+    const Rows& x,
+    const Gate& gate,
+    const Rows& out);
 
 // The tables; those of other processors are not defined.
 extern const MatmulKernels kScalarMatmul;

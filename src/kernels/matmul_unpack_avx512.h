@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include "kernels/matmul_ahead.h"
 #include "kernels/matmul_kernels.h"
 
 namespace quince::kernels {
@@ -220,6 +221,7 @@ inline void expand_window(
     int count,
     ScaleWindow& out) {
   const std::byte* scales = block + w.scale_offset;
+  const uint64_t super = static_cast<uint64_t>(first) / kWindow;
   switch (w.plan) {
     case ScalePlan::direct_f16:
       return expand_direct<ScalePlan::direct_f16>(w, scales, first, count, out);
@@ -228,13 +230,13 @@ inline void expand_window(
     case ScalePlan::direct_f32:
       return expand_direct<ScalePlan::direct_f32>(w, scales, first, count, out);
     case ScalePlan::k_6_6:
-      return expand_k_6_6(scales + first / kWindow * 256, count, out);
+      return expand_k_6_6(scales + super * 256, count, out);
     case ScalePlan::k_8:
-      return expand_k_8(scales + first / kWindow * 288, count, w.zero, out);
+      return expand_k_8(scales + super * 288, count, w.zero, out);
     case ScalePlan::k_6:
-      return expand_k_6(scales + first / kWindow * 224, count, w.zero, out);
+      return expand_k_6(scales + super * 224, count, w.zero, out);
     case ScalePlan::k_4_4:
-      return expand_k_4_4(scales + first / kWindow * 320, count, out);
+      return expand_k_4_4(scales + super * 320, count, out);
     case ScalePlan::none:
       return;
   }

@@ -8,15 +8,14 @@
 #include <memory>
 #include <mutex>
 
-namespace quince::kernels {
+#include "base/anonymous_memory.h"
 
-// A stretch of address space that matrices share.
-class PackedRegion;
+namespace quince::kernels {
 
 class PackedMemory {
  public:
   PackedMemory() = default;
-  PackedMemory(std::shared_ptr<PackedRegion> region, std::byte* data, size_t size)
+  PackedMemory(std::shared_ptr<AnonymousMemory> region, std::byte* data, size_t size)
       : region_(std::move(region)), data_(data), size_(size) {}
 
   std::byte* data() {
@@ -30,7 +29,7 @@ class PackedMemory {
   }
 
  private:
-  std::shared_ptr<PackedRegion> region_;  // keeps data alive
+  std::shared_ptr<AnonymousMemory> region_;  // keeps data alive
   std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
@@ -48,7 +47,7 @@ class PackArena {
 
  private:
   std::mutex mutex_;
-  std::shared_ptr<PackedRegion> region_;
+  std::shared_ptr<AnonymousMemory> region_;
   size_t used_ = 0;  // bytes of region_
 };
 

@@ -8,6 +8,8 @@
 #include "models/common.h"
 #include "models/model.h"
 #include "nn/decoder.h"
+#include "nn/decoder_tensors.h"
+#include "weights/model_identity.h"
 
 namespace quince {
 namespace {
@@ -53,6 +55,30 @@ json::object read_quantization(const Config& config) {
   return *other;
 }
 
+// What the config and the tensors' names tell, before any layer is built.
+struct Prepared {
+  const Architecture& architecture;
+  Weights weights;
+  DecoderSpec spec;
+};
+
+Prepared prepare(
+    const json::object& whole, std::vector<TensorView> tensors, const std::string& source) {
+  const Config outer(whole, source);
+  const Architecture& architecture = find_architecture(outer);
+  // A multimodal config holds the language model's in an object of its own.
+  const json::object* text = outer.maybe_object("text_config");
+  const Config config(text ? *text : whole, source);
+
+  Weights weights(std::move(tensors), source, read_quantization(outer));
+  repair_names(weights);
+  DecoderSpec spec = architecture.make(config, weights);
+  if (spec.tied_embeddings) {
+    drop_spare_head(weights);
+  }
+  return {architecture, std::move(weights), std::move(spec)};
+}
+
 int64_t count_parameters(const DecoderSpec& spec) {
   const auto hidden = static_cast<int64_t>(spec.hidden_size);
   const int64_t q = static_cast<int64_t>(spec.heads) * spec.head_dim;
@@ -92,32 +118,40 @@ std::span<const Architecture> architectures() {
 }
 
 std::unique_ptr<Model> load_model(ModelFiles files, const LoadOptions& options) {
-  const std::string source = files.path.string();
-  const Config outer(files.config, source);
-  const Architecture& architecture = find_architecture(outer);
-  // A multimodal config holds the language model's in an object of its own.
-  const json::object* text = outer.maybe_object("text_config");
-  const Config config(text ? *text : files.config, source);
-
-  Weights weights(std::move(files.tensors), source, read_quantization(outer));
-  repair_names(weights);
-  const DecoderSpec spec = architecture.make(config, weights);
-  if (spec.tied_embeddings) {
-    drop_spare_head(weights);
-  }
-  std::unique_ptr<Decoder> decoder = make_decoder(spec, weights, options);
-  weights.check_all_taken();
+  std::string identity = model_identity(files);
+  Prepared model = prepare(files.config, std::move(files.tensors), files.path.string());
+  std::unique_ptr<Decoder> decoder = make_decoder(model.spec, model.weights, options);
+  model.weights.check_all_taken();
 
   ModelInfo info;
-  info.model_type = architecture.model_type;
-  info.layers = static_cast<int>(spec.layers.size());
-  info.hidden_size = spec.hidden_size;
-  info.vocab_size = spec.vocab_size;
-  info.context_length = spec.context_length;
-  info.parameters = count_parameters(spec);
+  info.identity = std::move(identity);
+  if (options.dtype) {  // computes other keys and values
+    info.identity += fmt::format(
+        " {}",
+        mlx::core::size_of(*options.dtype) == 4 ? "f32"
+        : *options.dtype == mlx::core::float16  ? "f16"
+                                                : "bf16");
+  }
+  info.batch_invariant = options.batch_invariant && options.kernels == KernelSet::native;
+  if (info.batch_invariant) {
+    info.identity += " batch-invariant";
+  }
+  info.model_type = model.architecture.model_type;
+  info.layers = static_cast<int>(model.spec.layers.size());
+  info.hidden_size = model.spec.hidden_size;
+  info.vocab_size = model.spec.vocab_size;
+  info.context_length = model.spec.context_length;
+  info.parameters = count_parameters(model.spec);
   info.weight_bytes = decoder->weight_bytes();
   info.notes = decoder->notes();
   return std::make_unique<DecoderModel>(std::move(info), std::move(decoder));
+}
+
+DecoderSpec check_model(const ModelFiles& files) {
+  Prepared model = prepare(files.config, files.tensors, files.path.string());
+  take_decoder_tensors(model.spec, model.weights);
+  model.weights.check_all_taken();
+  return std::move(model.spec);
 }
 
 }  // namespace quince

@@ -7,6 +7,7 @@
 #include <mlx/mlx.h>
 
 #include "base/error.h"
+#include "nn/composed_attention.h"
 #include "nn/rope_scaling.h"
 
 namespace quince {
@@ -223,7 +224,7 @@ std::unique_ptr<Cache> ComposedDecoder::make_cache(const CacheOptions& options) 
   for (const LayerSpec& layer : spec_.layers) {
     windows.push_back(layer.window);
   }
-  return std::make_unique<ComposedCache>(windows, options, options.dtype.value_or(type_));
+  return std::make_unique<ComposedCache>(windows, options, type_, spec_.kv_heads, spec_.head_dim);
 }
 
 size_t ComposedDecoder::weight_bytes() const {
@@ -263,7 +264,7 @@ mx::array ComposedDecoder::heads_of(
       single ? mx::Shape{sequences, heads, 1, spec_.head_dim}
              : mx::Shape{sequences, rows, heads, spec_.head_dim});
   if (norm) {
-    y = mx::fast::rms_norm(y, *norm, spec_.norm_eps);
+    y = mx::fast::rms_norm(y, norm, spec_.norm_eps);
   }
   return single ? y : mx::transpose(y, {0, 2, 1, 3});
 }
@@ -308,18 +309,18 @@ mx::array ComposedDecoder::attend(
     Step& step) const {
   ComposedCache& cache = *step.caches[segment];
   const AttentionMask& mask = step.mask(segment, i, layer.spec.window);
-  const mx::Dtype held = cache.dtype();
-  const auto [keys, values] = cache.layer(i).update(mx::astype(k, held), mx::astype(v, held));
-  // The queries take the cache's type, never the other way round: the cache is as long as the text.
+  KvPlanes rows = cache.keys().encode(k);
+  for (mx::array& plane : cache.values().encode(v)) {
+    rows.push_back(std::move(plane));
+  }
+  const KvPlanes planes = cache.layer(i).update(rows);
   float scale = attention_scale_;
   if (layer.spec.rope >= 0) {
     // cos and sin times a factor in both q and k: its square on their product.
     const float factor = spec_.ropes[static_cast<size_t>(layer.spec.rope)].attention_factor;
     scale *= factor * factor;
   }
-  const mx::array out = mx::fast::scaled_dot_product_attention(
-      mx::astype(q, held), keys, values, scale, mask.mode == "array" ? "" : mask.mode, mask.array);
-  return mx::astype(out, type_);
+  return mx::astype(quince::attend(q, planes, cache.keys(), cache.values(), scale, mask), type_);
 }
 
 mx::array ComposedDecoder::attention(
@@ -369,15 +370,26 @@ mx::array ComposedDecoder::attention(
 mx::array ComposedDecoder::logits(const mx::array& h, const Batch& batch) const {
   mx::array rows = h;
   const std::vector<int>& wanted = batch.logit_rows;
+  if (wanted.empty()) {
+    // Whoever evaluates it has the caches computed. MLX's quantized products cannot do without
+    // rows.
+    const mx::array none = mx::slice(h, {0, 0}, {0, h.shape(1)});
+    const int columns = batch.states ? spec_.hidden_size : spec_.vocab_size;
+    return mx::astype(mx::reshape(none, {0, columns}), mx::float32);
+  }
   if (static_cast<int>(wanted.size()) == h.shape(0)) {
     // all of them
   } else if (consecutive(wanted)) {
-    const int first = wanted.empty() ? 0 : wanted.front();
+    const int first = wanted.front();
     rows = mx::slice(h, {first, 0}, {first + static_cast<int>(wanted.size()), h.shape(1)});
   } else {
     rows = mx::take(h, mx::array(wanted.begin(), {static_cast<int>(wanted.size())}, mx::int32), 0);
   }
-  mx::array y = tables_.back().matmul(norm(rows, *final_norm_));
+  const mx::array states = norm(rows, *final_norm_);
+  if (batch.states) {
+    return mx::astype(states, mx::float32);
+  }
+  mx::array y = tables_.back().matmul(states);
   y = mx::astype(y, mx::float32);
   if (spec_.final_softcap > 0.0f) {
     const mx::array cap(spec_.final_softcap);

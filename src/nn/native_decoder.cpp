@@ -1,8 +1,11 @@
 // The decoder stack on our own CPU kernels: one MLX primitive a step, so that MLX's laziness (step
 // n + 1 is built and queued before the tokens of step n are read) costs one dispatch.
 #include <algorithm>
+#include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 
 #include <mlx/backend/cpu/encoder.h>
@@ -26,30 +29,44 @@ namespace mx = mlx::core;
 // What all steps of a decoder compute with. Steps keep it alive.
 struct Machine {
   std::shared_ptr<ThreadPool> pool;
-  Workspace workspace;  // of the step that runs
+  std::mutex turn;  // of a step: MLX has a stream, with its own thread, for each thread that builds
+  Workspace workspace;  // of the step whose turn it is
+};
+
+// A step on its way from the thread that built it to the stream's thread. MLX's queue orders the
+// two; the atomic says so where tools can see it, who do not look into libmlx.
+struct QueuedStep {
+  explicit QueuedStep(NativeStep built) : step(std::move(built)) {}
+  const NativeStep step;
+  std::atomic<bool> queued{false};
 };
 
 // inputs: tokens [N] int32, then the tickets of the steps that must run before. outputs: logits
-// [R, vocab_size] f32 and this step's ticket, [1] bool.
+// [R, vocab_size] f32, or states [R, hidden_size], and this step's ticket, [1] bool.
 class NativeStepPrimitive : public mx::Primitive {
  public:
   NativeStepPrimitive(mx::Stream stream, std::shared_ptr<Machine> machine, NativeStep step)
       : Primitive(stream),
         machine_(std::move(machine)),
-        step_(std::make_shared<const NativeStep>(std::move(step))) {}
+        step_(std::make_shared<QueuedStep>(std::move(step))) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     for (mx::array& output : outputs) {
       output.set_data(mx::allocator::malloc(std::max<size_t>(output.nbytes(), 1)));
     }
     const mx::array& tokens = inputs.front();
+    step_->queued.store(true, std::memory_order_release);
     std::function<void()> task = [machine = machine_,
                                   step = step_,
                                   ids = tokens.data<int32_t>(),
                                   stride = tokens.size() > 1 ? tokens.strides(0) : 1,
                                   logits = outputs[0].data<float>(),
                                   ticket = outputs[1].data<bool>()] {
-      step->run(*machine->pool, machine->workspace, ids, stride, logits);
+      if (!step->queued.load(std::memory_order_acquire)) {
+        throw std::logic_error("[NativeStep] runs before it was queued");
+      }
+      std::lock_guard lock(machine->turn);
+      step->step.run(*machine->pool, machine->workspace, ids, stride, logits);
       *ticket = true;
     };
     mx::cpu::get_command_encoder(stream()).dispatch(std::move(task));
@@ -63,21 +80,11 @@ class NativeStepPrimitive : public mx::Primitive {
 
  private:
   std::shared_ptr<Machine> machine_;
-  std::shared_ptr<const NativeStep> step_;
+  std::shared_ptr<QueuedStep> step_;
 };
 
-kernels::KvType kv_type(mx::Dtype dtype) {
-  if (dtype == mx::float32) {
-    return kernels::KvType::f32;
-  }
-  if (dtype == mx::float16) {
-    return kernels::KvType::f16;
-  }
-  if (dtype == mx::bfloat16) {
-    return kernels::KvType::bf16;
-  }
-  throw UserError("the type of a cache must be float32, float16 or bfloat16");
-}
+// Segments of so many rows are worth being attended row by row.
+constexpr int kFewRows = 8;
 
 class NativeDecoder : public Decoder {
  public:
@@ -87,38 +94,51 @@ class NativeDecoder : public Decoder {
             load_native_weights(spec, weights, options),
             LayerKinds(spec),
             &kernels::row_ops(kernels::detect()),
-            &kernels::attention_ops(kernels::detect())})) {
+            &kernels::attention_ops(kernels::detect()),
+            options.batch_invariant})) {
     machine_->pool = options.pool;
   }
 
   std::unique_ptr<Cache> make_cache(const CacheOptions& options) const override {
-    const mx::Dtype natural = model_->weights.all_f32 ? mx::float32 : mx::float16;
-    return std::make_unique<NativeCache>(
-        model_->weights.spec, model_->kinds, options, kv_type(options.dtype.value_or(natural)));
+    const KvFormat natural = model_->weights.all_f32 ? KvFormat::f32 : KvFormat::f16;
+    const KvFormat keys = options.keys.value_or(natural);
+    const KvFormat values = options.values.value_or(natural);
+    const int head_dim = model_->weights.spec.head_dim;
+    if ((kernels::is_coded(keys) || kernels::is_coded(values)) &&
+        head_dim > kernels::kLongestCodedHead) {
+      throw UserError(
+          "keys and values of head_dim {} cannot be kept in 8 or 4 bits, which ends at {}: use f16",
+          head_dim,
+          kernels::kLongestCodedHead);
+    }
+    auto& pools = pools_[{keys, values}];
+    if (pools.empty()) {
+      pools = make_kv_pools(model_->weights.spec, model_->kinds, keys, values);
+    }
+    return std::make_unique<NativeCache>(model_->kinds, pools, options);
   }
 
   mx::array forward(const Batch& batch) override {
     check(batch);
-    StepPlan plan = plan_step(batch);
-    std::vector<mx::array> inputs{
-        batch.tokens.dtype() == mx::int32 ? batch.tokens
-                                          : mx::astype(batch.tokens, mx::int32, mx::Device::cpu)};
-    for (const Segment& segment : batch.segments) {
-      if (const auto& ticket = static_cast<NativeCache*>(segment.cache)->last_step) {
-        inputs.push_back(*ticket);
+    StepPlan plan;
+    size_t appended = 0;
+    try {
+      for (const Segment& segment : batch.segments) {
+        plan_segment(plan, segment);
+        ++appended;
       }
+      plan.logit_rows = batch.logit_rows;
+      plan.states = batch.states;
+      return build(batch, std::move(plan));
+    } catch (...) {  // out of memory: tokens that no step will compute must not count
+      for (size_t i = 0; i < appended; ++i) {
+        const Segment& segment = batch.segments[i];
+        if (!segment.cache->trim(segment.rows)) {
+          segment.cache->clear();
+        }
+      }
+      throw;
     }
-    const auto rows = static_cast<int>(batch.logit_rows.size());
-    std::vector<mx::array> outputs = mx::array::make_arrays(
-        {{rows, model_->weights.spec.vocab_size}, {1}},
-        {mx::float32, mx::bool_},
-        std::make_shared<NativeStepPrimitive>(
-            mx::default_stream(mx::Device::cpu), machine_, NativeStep(model_, std::move(plan))),
-        inputs);
-    for (const Segment& segment : batch.segments) {
-      static_cast<NativeCache*>(segment.cache)->last_step = outputs[1];
-    }
-    return outputs[0];
   }
 
   size_t weight_bytes() const override {
@@ -177,34 +197,56 @@ class NativeDecoder : public Decoder {
     }
   }
 
-  StepPlan plan_step(const Batch& batch) const {
-    StepPlan plan;
-    plan.logit_rows = batch.logit_rows;
-    for (const Segment& given : batch.segments) {
-      auto& cache = *static_cast<NativeCache*>(given.cache);
-      StepSegment segment;
-      segment.first_row = plan.rows;
-      segment.rows = given.rows;
-      segment.position = cache.length();
-      segment.blocks = cache.append(given.rows);
-      for (size_t k = 0; k < model_->kinds.windows.size(); ++k) {
-        segment.spans.push_back(cache.store(k).span());
-        segment.layouts.push_back(cache.store(k).layout());
-      }
-      for (const RopeSpec& rope : model_->weights.spec.ropes) {
-        // As transformers does it: the whole step turns with the base of its last position.
-        const bool stretched = rope.dynamic_factor != 0.0f && cache.length() > rope.original_length;
-        segment.inv_freq.push_back(
-            stretched ? inv_freq_at(rope, cache.length()) : std::vector<float>());
-      }
-      plan.rows += given.rows;
-      plan.segments.push_back(std::move(segment));
+  void plan_segment(StepPlan& plan, const Segment& given) const {
+    auto& cache = *static_cast<NativeCache*>(given.cache);
+    StepSegment segment;
+    segment.first_row = plan.rows;
+    segment.rows = given.rows;
+    segment.by_row = !model_->batch_invariant && given.rows <= kFewRows;
+    segment.position = cache.length();
+    for (size_t k = 0; k < model_->kinds.windows.size(); ++k) {
+      segment.spans.push_back(cache.store(k).span());
+      segment.layouts.push_back(cache.store(k).layout());
     }
-    return plan;
+    const int64_t length = cache.length() + given.rows;
+    for (const RopeSpec& rope : model_->weights.spec.ropes) {
+      // As transformers does it: the whole step turns with the base of its last position.
+      const bool stretched = rope.dynamic_factor != 0.0f && length > rope.original_length;
+      segment.inv_freq.push_back(stretched ? inv_freq_at(rope, length) : std::vector<float>());
+    }
+    plan.segments.reserve(plan.segments.size() + 1);
+    segment.blocks = cache.append(given.rows);  // from here on nothing throws
+    plan.rows += given.rows;
+    plan.segments.push_back(std::move(segment));
+  }
+
+  mx::array build(const Batch& batch, StepPlan plan) const {
+    std::vector<mx::array> inputs{
+        batch.tokens.dtype() == mx::int32 ? batch.tokens
+                                          : mx::astype(batch.tokens, mx::int32, mx::Device::cpu)};
+    for (const Segment& segment : batch.segments) {
+      if (const auto& ticket = static_cast<NativeCache*>(segment.cache)->last_step) {
+        inputs.push_back(*ticket);
+      }
+    }
+    const auto rows = static_cast<int>(batch.logit_rows.size());
+    const DecoderSpec& spec = model_->weights.spec;
+    std::vector<mx::array> outputs = mx::array::make_arrays(
+        {{rows, batch.states ? spec.hidden_size : spec.vocab_size}, {1}},
+        {mx::float32, mx::bool_},
+        std::make_shared<NativeStepPrimitive>(
+            mx::default_stream(mx::Device::cpu), machine_, NativeStep(model_, std::move(plan))),
+        inputs);
+    for (const Segment& segment : batch.segments) {
+      static_cast<NativeCache*>(segment.cache)->last_step = outputs[1];
+    }
+    return outputs[0];
   }
 
   std::shared_ptr<Machine> machine_;
   std::shared_ptr<const NativeModel> model_;
+  using Pools = std::vector<std::shared_ptr<kernels::KvPool>>;
+  mutable std::map<std::pair<KvFormat, KvFormat>, Pools> pools_;  // keys, values
 };
 
 }  // namespace

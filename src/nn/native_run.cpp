@@ -64,7 +64,7 @@ StepRun::StepRun(
       token_stride_(token_stride),
       logits_(logits),
       m_(step.plan_.rows),
-      alone_(m_ == 1),
+      alone_(m_ == 1 && step.plan_.segments.front().alone()),
       qkv_width_(static_cast<int64_t>(spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim),
       attended_width_(static_cast<int64_t>(spec_.heads) * spec_.head_dim) {
   for (const RopeSpec& rope : spec_.ropes) {
@@ -73,15 +73,19 @@ StepRun::StepRun(
   lay_out(workspace, team_size);
 }
 
+size_t StepRun::prepared_room(const NativeLinear& linear, int64_t m) const {
+  Carver room(nullptr);
+  const PreparedRows rows = forms(linear, m, nullptr);
+  for (int i = 0; i < rows.count; ++i) {
+    room.bytes(kernels::prepared_bytes(rows.rows[i].kind, m, linear.columns));
+  }
+  return room.used();
+}
+
 size_t StepRun::prepared_room(int64_t m) const {
   size_t most = 0;
   const auto add = [&](const NativeLinear& linear) {
-    Carver room(nullptr);
-    const PreparedRows rows = forms(linear, m, nullptr);
-    for (int i = 0; i < rows.count; ++i) {
-      room.bytes(kernels::prepared_bytes(rows.rows[i].kind, m, linear.columns));
-    }
-    most = std::max(most, room.used());
+    most = std::max(most, prepared_room(linear, m));
   };
   for (const NativeLayer& layer : weights_.layers) {
     add(layer.qkv);
@@ -92,8 +96,7 @@ size_t StepRun::prepared_room(int64_t m) const {
   const auto head_rows = static_cast<int64_t>(step_.plan_.logit_rows.size());
   return std::max(
       most,
-      kernels::prepared_bytes(
-          kernels::row_kind(weights_.head(), head_rows), head_rows, spec_.hidden_size));
+      kernels::prepared_bytes(row_kind(weights_.head(), head_rows), head_rows, spec_.hidden_size));
 }
 
 void StepRun::lay_out(Workspace& workspace, int team_size) {
@@ -107,16 +110,23 @@ void StepRun::lay_out(Workspace& workspace, int team_size) {
   for (const auto& units : step_.units_) {
     for (const AttentionUnit& unit : units) {
       if (!unit.single) {
-        scratch =
-            std::max(scratch, attention_ops_.rows_workspace(attention_head(unit, 0), unit.rows));
+        scratch = std::max(
+            scratch,
+            query_bytes(unit.rows) +
+                attention_ops_.rows_workspace(attention_head(unit, 0), unit.rows));
       }
     }
+  }
+  // A fused gate leaves the next matrix's input there: whole tiles of rows, however few there are.
+  size_t gate_up = static_cast<size_t>(m * 2 * inner) * sizeof(float);
+  for (const NativeLayer& layer : weights_.layers) {
+    gate_up = std::max({gate_up, prepared_room(layer.down, m), prepared_room(layer.down, kept)});
   }
   const auto carve = [&](std::byte* base) {
     Carver room(base);
     qkv_ = room.floats(m * qkv_width_);
     output_ = room.floats(m * hidden);
-    gate_up_ = room.floats(m * 2 * inner);
+    gate_up_ = reinterpret_cast<float*>(room.bytes(gate_up));
     partials_ = room.floats(step_.partial_floats_);
     kept_x_ = room.floats(kept * hidden);
     kept_attended_ = room.floats(kept * attended_width_);
@@ -127,7 +137,6 @@ void StepRun::lay_out(Workspace& workspace, int team_size) {
         region = regions_.front();
       } else {
         region.x = room.floats(m * hidden);
-        region.h = room.floats(m * hidden);
         region.attended = room.floats(m * attended_width_);
         region.activated = alone_ ? room.floats(inner) : gate_up_;
         region.activated_stride = alone_ ? inner : 2 * inner;
@@ -135,6 +144,7 @@ void StepRun::lay_out(Workspace& workspace, int team_size) {
             room.floats(static_cast<int64_t>(spec_.ropes.size()) * m * 2 * rotation_half_);
         region.prepared = room.bytes(prepared);
       }
+      region.h = room.floats(hidden);
       region.scratch = room.bytes(scratch);
       regions_.push_back(region);
     }
@@ -143,11 +153,15 @@ void StepRun::lay_out(Workspace& workspace, int team_size) {
   carve(workspace.reserve(carve(nullptr)));
 }
 
+RowKind StepRun::row_kind(const kernels::PackedMatrix& matrix, int64_t m) const {
+  return kernels::row_kind(matrix, model_.batch_invariant ? std::max(m, kernels::kManyRows) : m);
+}
+
 PreparedRows StepRun::forms(const NativeLinear& linear, int64_t m, std::byte* room) const {
   PreparedRows out;
   Carver carver(room);
   for (const kernels::PackedMatrix& part : linear.parts) {
-    const RowKind kind = kernels::row_kind(part, m);
+    const RowKind kind = row_kind(part, m);
     bool known = false;
     for (int i = 0; i < out.count; ++i) {
       known = known || out.rows[i].kind == kind;
@@ -223,10 +237,11 @@ void StepRun::embed(Member& me) const {
 void StepRun::layer(Member& me, size_t index, Delta& delta) const {
   const NativeLayer& layer = weights_.layers[index];
   const bool last = index + 1 == weights_.layers.size();
-  const int64_t hidden = spec_.hidden_size;
+  const kernels::PackedMatrix& next =
+      last ? weights_.head() : weights_.layers[index + 1].qkv.parts.front();
 
   PreparedRows rows = enter(me, delta, layer.input_norm, layer.qkv);
-  multiply(me, layer.qkv, rows, qkv_, qkv_width_);
+  multiply(me, layer.qkv, rows, qkv_, qkv_width_, kernels::Store::set, layer.o.parts.front());
   me.team.sync();
   attend(me, index);
   if (last && step_.plan_.logit_rows.empty()) {
@@ -238,17 +253,11 @@ void StepRun::layer(Member& me, size_t index, Delta& delta) const {
     keep_logit_rows(me);
   }
   rows = attended(me, index);
-  multiply(me, layer.o, rows, output_, hidden);
-  me.team.sync();
+  delta = project(me, layer.o, layer.attention_out_norm, rows, layer.gate_up.parts.front());
 
-  delta = {true, &layer.o.bias, &layer.attention_out_norm};
   rows = enter(me, delta, layer.mlp_norm, layer.gate_up);
-  multiply(me, layer.gate_up, rows, gate_up_, 2 * static_cast<int64_t>(spec_.intermediate_size));
-  me.team.sync();
-  rows = activation(me, layer);
-  multiply(me, layer.down, rows, output_, hidden);
-  me.team.sync();
-  delta = {true, &layer.down.bias, &layer.mlp_out_norm};
+  rows = gate(me, layer, rows);
+  delta = project(me, layer.down, layer.mlp_out_norm, rows, next);
 }
 
 }  // namespace quince

@@ -15,13 +15,14 @@ constexpr int64_t kRowGroup = 16;
 // when each does everything for itself.
 struct RowRegion {
   float* x = nullptr;          // [m, hidden] residual stream
-  float* h = nullptr;          // [m, hidden] its norm
   float* attended = nullptr;   // [m, heads * head_dim]
   float* activated = nullptr;  // [m, intermediate], rows activated_stride apart
   int64_t activated_stride = 0;
   float* rotations = nullptr;     // [ropes, m, 2, rotation_half]: cosines, sines
   std::byte* prepared = nullptr;  // matmul inputs
-  std::byte* scratch = nullptr;   // of this member always: attention
+  // Of this member always:
+  float* h = nullptr;            // [hidden] a row's norm, on its way to be prepared
+  std::byte* scratch = nullptr;  // attention
 };
 
 // A linear's input in every form that its parts want.
@@ -46,15 +47,17 @@ class StepRun {
   void member(Team& team);
 
  private:
-  struct Member;  // what one member carries through the step
-  struct Delta {  // what the residual stream is about to receive: [m, hidden] in output_
-    bool any = false;
+  struct Member;       // what one member carries through the step
+  struct Delta {       // what the residual stream is about to receive: [m, hidden] in output_
+    bool any = false;  // false: it has received all
     const std::vector<float>* bias = nullptr;  // empty: none
     const std::vector<float>* norm = nullptr;  // empty: none
   };
 
   void lay_out(Workspace& workspace, int team_size);
-  size_t prepared_room(int64_t m) const;
+  size_t prepared_room(const NativeLinear& linear, int64_t m) const;
+  size_t prepared_room(int64_t m) const;  // of every linear
+  kernels::RowKind row_kind(const kernels::PackedMatrix& matrix, int64_t m) const;
   PreparedRows forms(const NativeLinear& linear, int64_t m, std::byte* room) const;
   void share(Member& me, int64_t rows) const;
   void sync_rows(Member& me) const;
@@ -72,7 +75,16 @@ class StepRun {
       const NativeLinear& linear,
       const PreparedRows& rows,
       float* y,
-      int64_t ldy) const;
+      int64_t ldy,
+      kernels::Store store,
+      const kernels::PackedMatrix& next) const;
+  Delta project(
+      Member& me,
+      const NativeLinear& linear,
+      const std::vector<float>& norm,
+      const PreparedRows& rows,
+      const kernels::PackedMatrix& next) const;
+  PreparedRows gate(Member& me, const NativeLayer& layer, const PreparedRows& rows) const;
   void activate(
       const NativeLayer& layer, int64_t row, int64_t first, int64_t last, float* out) const;
   PreparedRows activation(Member& me, const NativeLayer& layer) const;
@@ -81,7 +93,11 @@ class StepRun {
 
   // native_run_attention.cpp
   kernels::AttentionHead attention_head(const AttentionUnit& unit, size_t index) const;
+  size_t query_bytes(int rows) const;  // of a unit, up to whole cache lines
   void turn(Member& me, const NativeLayer& layer, float* x, int64_t row, bool query) const;
+  void fetch(const NativeLayer& layer, int64_t row, int64_t first, int64_t n, float* to) const;
+  void fetch_queries(
+      Member& me, size_t index, const AttentionUnit& unit, int64_t row, float* to) const;
   void store_keys(Member& me, size_t index) const;
   void attend(Member& me, size_t index) const;
   void attend_single(Member& me, size_t index, const AttentionUnit& unit) const;

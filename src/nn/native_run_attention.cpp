@@ -18,12 +18,18 @@ AttentionHead StepRun::attention_head(const AttentionUnit& unit, size_t index) c
   head.block_count = static_cast<int>(segment.blocks[kind]->blocks.size());
   head.key_offset = layout.key_offset(model_.kinds.index[index], unit.head);
   head.value_offset = layout.value_offset(model_.kinds.index[index], unit.head);
-  head.type = layout.type;
+  head.key_type = layout.key_type;
+  head.value_type = layout.value_type;
   head.head_dim = spec_.head_dim;
   head.value_width = layout.value_width();
   head.group = spec_.heads / spec_.kv_heads;
   head.span = segment.spans[kind];
   return head;
+}
+
+size_t StepRun::query_bytes(int rows) const {
+  const int64_t floats = int64_t{rows} * (spec_.heads / spec_.kv_heads) * spec_.head_dim;
+  return (static_cast<size_t>(floats) * sizeof(float) + 63) / 64 * 64;
 }
 
 // Norm and rotation of one head of a row, in place; queries also get the attention scale.
@@ -42,28 +48,43 @@ void StepRun::turn(Member& me, const NativeLayer& layer, float* x, int64_t row, 
   }
 }
 
-// Rows of segments of many rows: everything attention reads is brought into its final form first.
+// n of a row's queries, keys and values, with their bias.
+void StepRun::fetch(
+    const NativeLayer& layer, int64_t row, int64_t first, int64_t n, float* to) const {
+  std::memcpy(to, qkv_ + row * qkv_width_ + first, static_cast<size_t>(n) * sizeof(float));
+  if (!layer.qkv.bias.empty()) {
+    ops_.add(to, layer.qkv.bias.data() + first, n);
+  }
+}
+
+// The queries of a unit's row in their final form.
+void StepRun::fetch_queries(
+    Member& me, size_t index, const AttentionUnit& unit, int64_t row, float* to) const {
+  const NativeLayer& layer = weights_.layers[index];
+  const int64_t dim = spec_.head_dim;
+  const int64_t width = spec_.heads / spec_.kv_heads * dim;
+  fetch(layer, row, unit.head * width, width, to);
+  for (int64_t at = 0; at < width; at += dim) {
+    turn(me, layer, to + at, row, true);
+  }
+}
+
+// Keys and values of segments of more than one row come to their places before any row attends.
 void StepRun::store_keys(Member& me, size_t index) const {
   const NativeLayer& layer = weights_.layers[index];
   const int64_t dim = spec_.head_dim;
-  const int64_t group = spec_.heads / spec_.kv_heads;
   const auto count = static_cast<int64_t>(step_.store_units_.size());
   for (int64_t i = me.team.next(); i < count; i = me.team.next()) {
     const AttentionUnit& unit = step_.store_units_[static_cast<size_t>(i)];
     const StepSegment& segment = step_.plan_.segments[static_cast<size_t>(unit.segment)];
-    const int64_t query = unit.head * group * dim;
     const int64_t key = (spec_.heads + unit.head) * dim;
     const int64_t value = (spec_.heads + spec_.kv_heads + unit.head) * dim;
     for (int64_t r = unit.first_row; r < unit.first_row + unit.rows; ++r) {
       float* row = qkv_ + r * qkv_width_;
       if (!layer.qkv.bias.empty()) {
         const float* bias = layer.qkv.bias.data();
-        ops_.add(row + query, bias + query, group * dim);
         ops_.add(row + key, bias + key, dim);
         ops_.add(row + value, bias + value, dim);
-      }
-      for (int64_t g = 0; g < group; ++g) {
-        turn(me, layer, row + query + g * dim, r, true);
       }
       turn(me, layer, row + key, r, false);
     }
@@ -109,31 +130,20 @@ void StepRun::attend(Member& me, size_t index) const {
   }
 }
 
-// Every part of a row turns the queries for itself; the part with the row's own block also stores
-// the key and value, which no other part reads.
+// Every part of a row turns the queries for itself; of a row that is alone in its segment, the part
+// with the row's own block also stores the key and value, which no other part reads.
 void StepRun::attend_single(Member& me, size_t index, const AttentionUnit& unit) const {
   const NativeLayer& layer = weights_.layers[index];
   const StepSegment& segment = step_.plan_.segments[static_cast<size_t>(unit.segment)];
   const AttentionHead head = attention_head(unit, index);
   const int64_t dim = spec_.head_dim;
-  const int64_t query = static_cast<int64_t>(unit.head) * head.group * dim;
-  const float* row = qkv_ + unit.first_row * qkv_width_;
   float* q = reinterpret_cast<float*>(me.at.scratch);
-  const auto fetch = [&](int64_t from, int64_t n, float* to) {
-    std::memcpy(to, row + from, static_cast<size_t>(n) * sizeof(float));
-    if (!layer.qkv.bias.empty()) {
-      ops_.add(to, layer.qkv.bias.data() + from, n);
-    }
-  };
-  fetch(query, head.group * dim, q);
-  for (int g = 0; g < head.group; ++g) {
-    turn(me, layer, q + g * dim, unit.first_row, true);
-  }
+  fetch_queries(me, index, unit, unit.first_row, q);
   if (unit.stores) {
     float* k = q + head.group * dim;
     float* v = k + dim;
-    fetch((spec_.heads + unit.head) * dim, dim, k);
-    fetch((spec_.heads + spec_.kv_heads + unit.head) * dim, dim, v);
+    fetch(layer, unit.first_row, (spec_.heads + unit.head) * dim, dim, k);
+    fetch(layer, unit.first_row, (spec_.heads + spec_.kv_heads + unit.head) * dim, dim, v);
     turn(me, layer, k, unit.first_row, false);
     std::byte* block = head.blocks[unit.last_block - 1].data;
     attention_ops_.store(
@@ -147,38 +157,50 @@ void StepRun::attend_single(Member& me, size_t index, const AttentionUnit& unit)
         dim);
   }
   attention_ops_.attend_row(
-      head, q, segment.position, unit.first_block, unit.last_block, partials_ + unit.partial);
+      head,
+      q,
+      segment.position + unit.first_row - segment.first_row,
+      unit.first_block,
+      unit.last_block,
+      partials_ + unit.partial);
 }
 
 void StepRun::attend_many(Member& me, size_t index, const AttentionUnit& unit) const {
   const StepSegment& segment = step_.plan_.segments[static_cast<size_t>(unit.segment)];
   const AttentionHead head = attention_head(unit, index);
-  const int64_t first = static_cast<int64_t>(unit.head) * head.group * spec_.head_dim;
+  const int64_t width = int64_t{head.group} * spec_.head_dim;
+  const int64_t first = unit.head * width;
+  float* q = reinterpret_cast<float*>(me.at.scratch);
+  for (int64_t r = 0; r < unit.rows; ++r) {
+    fetch_queries(me, index, unit, unit.first_row + r, q + r * width);
+  }
   attention_ops_.attend_rows(
       head,
-      qkv_ + unit.first_row * qkv_width_ + first,
-      qkv_width_,
+      q,
+      width,
       unit.rows,
       segment.position + unit.first_row - segment.first_row,
       me.at.attended + unit.first_row * attended_width_ + first,
       attended_width_,
-      me.at.scratch);
+      me.at.scratch + query_bytes(unit.rows));
 }
 
 // A single row's parts into its place among the attended rows; nothing for others, which are there.
 void StepRun::merge_row(Member& me, size_t index, int64_t row) const {
   const auto s = static_cast<size_t>(step_.row_segment_[static_cast<size_t>(row)]);
-  if (step_.plan_.segments[s].rows > 1) {
+  const StepSegment& segment = step_.plan_.segments[s];
+  if (!segment.by_row) {
     return;
   }
   const auto kind = static_cast<size_t>(model_.kinds.kind[index]);
   AttentionUnit unit;
   unit.segment = static_cast<int>(s);
   const int64_t base = step_.row_partials_[kind][static_cast<size_t>(row)];
+  const int parts =
+      kernels::row_parts(segment.blocks_to(kind, static_cast<int>(row) - segment.first_row)).count;
   for (int h = 0; h < spec_.kv_heads; ++h) {
     unit.head = h;
     const AttentionHead head = attention_head(unit, index);
-    const int parts = kernels::row_parts(head.block_count).count;
     attention_ops_.merge(
         head,
         partials_ + base + h * parts * kernels::partial_size(head),

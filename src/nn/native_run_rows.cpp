@@ -15,6 +15,12 @@ namespace {
 // A single row's activations are shared out by columns when there are more than this.
 constexpr int64_t kManyColumns = 4096;
 
+kernels::GateActivation gate_activation(Activation activation) {
+  return activation == Activation::silu        ? kernels::GateActivation::silu
+         : activation == Activation::gelu_tanh ? kernels::GateActivation::gelu_tanh
+                                               : kernels::GateActivation::gelu;
+}
+
 }  // namespace
 
 void StepRun::add_delta(Member& me, const Delta& delta, int64_t row) const {
@@ -23,7 +29,7 @@ void StepRun::add_delta(Member& me, const Delta& delta, int64_t row) const {
   const float* y = output_ + row * hidden;
   if (!delta.bias->empty() || !delta.norm->empty()) {
     // In h, which is this member's: other members may be reading the output.
-    float* h = me.at.h + row * hidden;
+    float* h = me.at.h;
     std::memcpy(h, y, static_cast<size_t>(hidden) * sizeof(float));
     if (!delta.bias->empty()) {
       ops_.add(h, delta.bias->data(), hidden);
@@ -44,31 +50,79 @@ PreparedRows StepRun::enter(
     const NativeLinear& linear) const {
   const int64_t hidden = spec_.hidden_size;
   PreparedRows rows = forms(linear, me.m, me.at.prepared);
-  for (int64_t first = me.first; first < me.last; first += kRowGroup) {
-    const int64_t last = std::min(me.last, first + kRowGroup);
-    for (int64_t r = first; r < last; ++r) {
-      if (delta.any) {
-        add_delta(me, delta, r);
-      }
-      ops_.rms_norm(
-          me.at.x + r * hidden, norm.data(), spec_.norm_eps, hidden, me.at.h + r * hidden);
+  for (int64_t r = me.first; r < me.last; ++r) {
+    if (delta.any) {
+      add_delta(me, delta, r);
     }
+    ops_.rms_norm(me.at.x + r * hidden, norm.data(), spec_.norm_eps, hidden, me.at.h);
     for (int i = 0; i < rows.count; ++i) {
-      kernels::prepare(rows.rows[i], me.at.h, hidden, first, last);
+      kernels::prepare(rows.rows[i], me.at.h, 0, r, r + 1);
     }
   }
   sync_rows(me);
   return rows;
 }
 
+// next: the matrix after this linear.
 void StepRun::multiply(
-    Member& me, const NativeLinear& linear, const PreparedRows& rows, float* y, int64_t ldy) const {
-  for (const kernels::PackedMatrix& part : linear.parts) {
-    const RowKind kind = kernels::row_kind(part, me.m);
-    kernels::matmul(me.team, part, rows.of(kind), y, ldy, kernels::Store::set);
+    Member& me,
+    const NativeLinear& linear,
+    const PreparedRows& rows,
+    float* y,
+    int64_t ldy,
+    kernels::Store store,
+    const kernels::PackedMatrix& next) const {
+  for (size_t i = 0; i < linear.parts.size(); ++i) {
+    const kernels::PackedMatrix& part = linear.parts[i];
+    const RowKind kind = row_kind(part, me.m);
+    kernels::matmul(me.team, part, rows.of(kind), y, ldy, store);
+    kernels::ask_ahead(me.team, i + 1 < linear.parts.size() ? linear.parts[i + 1] : next, me.m);
     me.team.restart();
     y += part.rows();
   }
+}
+
+// A linear whose result, after `norm` if there is one, joins the residual stream: at once where
+// nothing stands between them, else the delta tells what is left to do.
+StepRun::Delta StepRun::project(
+    Member& me,
+    const NativeLinear& linear,
+    const std::vector<float>& norm,
+    const PreparedRows& rows,
+    const kernels::PackedMatrix& next) const {
+  const bool at_once = !alone_ && linear.bias.empty() && norm.empty();
+  float* y = at_once ? me.at.x : output_;
+  const kernels::Store store = at_once ? kernels::Store::add : kernels::Store::set;
+  multiply(me, linear, rows, y, spec_.hidden_size, store, next);
+  me.team.sync();
+  return at_once ? Delta{} : Delta{true, &linear.bias, &norm};
+}
+
+// The MLP between its norm and its last projection.
+PreparedRows StepRun::gate(Member& me, const NativeLayer& layer, const PreparedRows& rows) const {
+  const NativeLinear& linear = layer.gate_up;
+  if (!alone_ && linear.parts.size() == 1) {
+    const kernels::PackedMatrix& matrix = linear.parts.front();
+    const Rows& x = rows.of(row_kind(matrix, me.m));
+    PreparedRows out = forms(layer.down, me.m, reinterpret_cast<std::byte*>(gate_up_));
+    if (out.count == 1 && kernels::can_gate(matrix, x, out.rows[0].kind)) {
+      const kernels::Gate gate{
+          gate_activation(spec_.activation), linear.bias.empty() ? nullptr : linear.bias.data()};
+      kernels::matmul_gated(me.team, matrix, x, gate, out.rows[0]);
+      me.team.sync();
+      return out;
+    }
+  }
+  multiply(
+      me,
+      linear,
+      rows,
+      gate_up_,
+      2 * static_cast<int64_t>(spec_.intermediate_size),
+      kernels::Store::set,
+      layer.down.parts.front());
+  me.team.sync();
+  return activation(me, layer);
 }
 
 // out[0, last - first): act(gate) * up of columns [first, last) of a row. out may be where gate is.
@@ -151,19 +205,31 @@ void StepRun::keep_logit_rows(Member& me) const {
 void StepRun::head(Member& me, const Delta& delta) const {
   const int64_t hidden = spec_.hidden_size;
   const int64_t vocab = spec_.vocab_size;
-  const Rows rows{kernels::row_kind(weights_.head(), me.m), me.m, hidden, me.at.prepared};
-  for (int64_t first = me.first; first < me.last; first += kRowGroup) {
-    const int64_t last = std::min(me.last, first + kRowGroup);
-    for (int64_t r = first; r < last; ++r) {
-      add_delta(me, delta, r);
+  if (step_.plan_.states) {
+    if (alone_ && me.team.rank() != 0) {
+      return;  // everybody has the same row
+    }
+    for (int64_t r = me.first; r < me.last; ++r) {
+      if (delta.any) {
+        add_delta(me, delta, r);
+      }
       ops_.rms_norm(
           me.at.x + r * hidden,
           weights_.final_norm.data(),
           spec_.norm_eps,
           hidden,
-          me.at.h + r * hidden);
+          logits_ + r * hidden);
     }
-    kernels::prepare(rows, me.at.h, hidden, first, last);
+    return;
+  }
+  const Rows rows{row_kind(weights_.head(), me.m), me.m, hidden, me.at.prepared};
+  for (int64_t r = me.first; r < me.last; ++r) {
+    if (delta.any) {
+      add_delta(me, delta, r);
+    }
+    ops_.rms_norm(
+        me.at.x + r * hidden, weights_.final_norm.data(), spec_.norm_eps, hidden, me.at.h);
+    kernels::prepare(rows, me.at.h, 0, r, r + 1);
   }
   sync_rows(me);
   kernels::matmul(me.team, weights_.head(), rows, logits_, vocab, kernels::Store::set);

@@ -1,30 +1,21 @@
 #include "nn/native_step.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "nn/native_run.h"
 
 namespace quince {
 
-void Workspace::Free::operator()(std::byte* p) const {
-  std::free(p);
-}
-
 std::byte* Workspace::reserve(size_t bytes) {
-  if (bytes > size_) {
+  if (!memory_ || bytes > memory_->size()) {
     memory_.reset();
-    size_ = 0;
-    const size_t rounded = (bytes + bytes / 4 + 4095) / 4096 * 4096;
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, rounded)));
-    if (!memory_) {
-      throw std::bad_alloc();
-    }
-    size_ = rounded;
+    constexpr size_t kHugePage = AnonymousMemory::kHugePage;
+    const bool huge = bytes >= kHugePage / 8;
+    const size_t unit = huge ? kHugePage : 4096;
+    memory_.emplace((bytes + bytes / 4 + unit - 1) / unit * unit, huge);
   }
-  return memory_.get();
+  return memory_->data();
 }
 
 NativeStep::NativeStep(std::shared_ptr<const NativeModel> model, StepPlan plan)
@@ -42,10 +33,10 @@ NativeStep::NativeStep(std::shared_ptr<const NativeModel> model, StepPlan plan)
     std::vector<int64_t> places(static_cast<size_t>(plan_.rows), -1);
     int64_t floats = 0;
     for (const StepSegment& segment : plan_.segments) {
-      if (segment.rows == 1) {
-        const auto blocks = static_cast<int>(segment.blocks[k]->blocks.size());
-        places[static_cast<size_t>(segment.first_row)] = floats;
-        floats += kernels::row_parts(blocks).count * partial * model_->weights.spec.kv_heads;
+      for (int r = 0; segment.by_row && r < segment.rows; ++r) {
+        places[static_cast<size_t>(segment.first_row) + static_cast<size_t>(r)] = floats;
+        floats += kernels::row_parts(segment.blocks_to(k, r)).count * partial *
+                  model_->weights.spec.kv_heads;
       }
     }
     row_partials_.push_back(std::move(places));
@@ -63,6 +54,39 @@ bool NativeStep::wanted(int first_row, int rows) const {
   return found != plan_.logit_rows.end() && *found < first_row + rows;
 }
 
+int StepSegment::blocks_to(size_t kind, int row) const {
+  const auto& list = blocks[kind]->blocks;
+  const auto behind =
+      std::upper_bound(list.begin(), list.end(), position + row, [](int64_t at, const auto& block) {
+        return at < block.start;
+      });
+  return static_cast<int>(behind - list.begin());
+}
+
+// The parts of row r of segment s.
+void NativeStep::add_row_units(size_t kind, int s, int r, std::vector<AttentionUnit>& units) const {
+  const DecoderSpec& spec = model_->weights.spec;
+  const StepSegment& segment = plan_.segments[static_cast<size_t>(s)];
+  const int blocks = segment.blocks_to(kind, r);
+  const kernels::RowParts parts = kernels::row_parts(blocks);
+  const int64_t size =
+      static_cast<int64_t>(spec.heads / spec.kv_heads) * (segment.layouts[kind].value_width() + 2);
+  for (int head = 0; head < spec.kv_heads; ++head) {
+    for (int part = 0; part < parts.count; ++part) {
+      AttentionUnit unit;
+      unit.segment = s;
+      unit.head = head;
+      unit.first_row = segment.first_row + r;
+      unit.first_block = part * parts.blocks;
+      unit.last_block = std::min(blocks, unit.first_block + parts.blocks);
+      unit.stores = segment.alone() && part + 1 == parts.count;
+      unit.partial = row_partials_[kind][static_cast<size_t>(unit.first_row)] +
+                     (static_cast<int64_t>(head) * parts.count + part) * size;
+      units.push_back(unit);
+    }
+  }
+}
+
 // Heaviest first, as far as that is known: the last rows of a prompt see the most.
 std::vector<AttentionUnit> NativeStep::attention_units(size_t kind, bool only_logit_rows) const {
   const DecoderSpec& spec = model_->weights.spec;
@@ -71,7 +95,7 @@ std::vector<AttentionUnit> NativeStep::attention_units(size_t kind, bool only_lo
   for (size_t s = 0; s < plan_.segments.size(); ++s) {
     const StepSegment& segment = plan_.segments[s];
     const int at_once = kernels::rows_at_once(group, segment.rows);
-    for (int end = segment.rows; segment.rows > 1 && end > 0;) {
+    for (int end = segment.rows; !segment.by_row && end > 0;) {
       const int begin = (end - 1) / at_once * at_once;
       for (int head = 0; head < spec.kv_heads; ++head) {
         AttentionUnit unit;
@@ -89,24 +113,9 @@ std::vector<AttentionUnit> NativeStep::attention_units(size_t kind, bool only_lo
   }
   for (size_t s = 0; s < plan_.segments.size(); ++s) {
     const StepSegment& segment = plan_.segments[s];
-    if (segment.rows > 1) {
-      continue;
-    }
-    const auto blocks = static_cast<int>(segment.blocks[kind]->blocks.size());
-    const kernels::RowParts parts = kernels::row_parts(blocks);
-    const int64_t size = group * (segment.layouts[kind].value_width() + 2);
-    for (int head = 0; head < spec.kv_heads; ++head) {
-      for (int part = 0; part < parts.count; ++part) {
-        AttentionUnit unit;
-        unit.segment = static_cast<int>(s);
-        unit.head = head;
-        unit.first_row = segment.first_row;
-        unit.first_block = part * parts.blocks;
-        unit.last_block = std::min(blocks, unit.first_block + parts.blocks);
-        unit.stores = part + 1 == parts.count;
-        unit.partial = row_partials_[kind][static_cast<size_t>(segment.first_row)] +
-                       (static_cast<int64_t>(head) * parts.count + part) * size;
-        units.push_back(unit);
+    for (int r = 0; segment.by_row && r < segment.rows; ++r) {
+      if (segment.alone() || !only_logit_rows || wanted(segment.first_row + r, 1)) {
+        add_row_units(kind, static_cast<int>(s), r, units);
       }
     }
   }
@@ -118,7 +127,7 @@ std::vector<AttentionUnit> NativeStep::store_units() const {
   std::vector<AttentionUnit> units;
   for (size_t s = 0; s < plan_.segments.size(); ++s) {
     const StepSegment& segment = plan_.segments[s];
-    for (int r = 0; segment.rows > 1 && r < segment.rows;) {
+    for (int r = 0; !segment.alone() && r < segment.rows;) {
       const auto slot = static_cast<int>((segment.position + r) % kernels::kKvBlock);
       const int rows = std::min(segment.rows - r, kernels::kKvBlock - slot);
       for (int head = 0; head < model_->weights.spec.kv_heads; ++head) {
@@ -142,6 +151,13 @@ void NativeStep::run(
     const int32_t* tokens,
     int64_t stride,
     float* logits) const {
+  for (const StepSegment& segment : plan_.segments) {
+    for (size_t k = 0; k < segment.blocks.size(); ++k) {
+      for (const kernels::KvCopy& copy : segment.blocks[k]->copies) {
+        kernels::copy_block(segment.layouts[k], copy.from.get(), copy.to);
+      }
+    }
+  }
   StepRun run(*this, workspace, pool.size(), tokens, stride, logits);
   pool.run([&run](Team& team) { run.member(team); });
 }

@@ -23,6 +23,10 @@ struct LoadOptions {
   std::optional<mlx::core::Dtype> dtype;
   // KernelSet::mlx only: turn quantized weights into dense ones of dtype at load (test oracle).
   bool dequantize = false;
+  // KernelSet::native only: what is computed for a token does not depend on how many others are
+  // computed with it, of its sequence or of others: to the bit. All take the way of many; single
+  // rows are slower on it.
+  bool batch_invariant = false;
   std::function<void(double)> progress;  // 0..1, called on the loading thread
 };
 

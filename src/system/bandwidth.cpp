@@ -5,9 +5,8 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <new>
 
+#include "base/anonymous_memory.h"
 #include "system/machine.h"
 #include "system/memory.h"
 
@@ -26,9 +25,10 @@ size_t default_buffer() {
   return static_cast<size_t>(std::min(wanted, affordable));
 }
 
-// Four independent 64-byte vectors: enough loads in flight for the hardware prefetchers to be the
-// limit, whatever vector width the compiler may use.
+// Four independent 64-byte vectors, and the next kilobyte asked for: enough loads in flight for the
+// memory to be the limit, whatever vector width the compiler may use.
 using Vector = uint64_t __attribute__((vector_size(kLine)));
+constexpr size_t kAhead = 1024 / sizeof(Vector);
 
 uint64_t read_all(const std::byte* data, size_t bytes) {
   Vector sums[4] = {};
@@ -36,6 +36,7 @@ uint64_t read_all(const std::byte* data, size_t bytes) {
   size_t count = bytes / sizeof(Vector) / 4 * 4;
   for (size_t i = 0; i < count; i += 4) {
     for (size_t j = 0; j < 4; j++) {
+      __builtin_prefetch(vectors + i + kAhead + j);
       sums[j] += vectors[i + j];
     }
   }
@@ -47,12 +48,6 @@ uint64_t read_all(const std::byte* data, size_t bytes) {
   return total;
 }
 
-struct AlignedDelete {
-  void operator()(std::byte* data) const {
-    ::operator delete[](data, std::align_val_t(4096));
-  }
-};
-
 }  // namespace
 
 Bandwidth measure_read_bandwidth(ThreadPool& pool, BandwidthOptions options) {
@@ -62,17 +57,16 @@ Bandwidth measure_read_bandwidth(ThreadPool& pool, BandwidthOptions options) {
   // Whole pages for every member.
   size_t part = std::max<size_t>(wanted / pool.size() / 4096, 1) * 4096;
   result.buffer = part * pool.size();
-  std::unique_ptr<std::byte[], AlignedDelete> data(
-      static_cast<std::byte*>(::operator new[](result.buffer, std::align_val_t(4096))));
+  const AnonymousMemory data(result.buffer, true);  // as the weights are
 
   // Each member touches its own part first, so that the pages lie on its memory node.
   pool.run(
-      [&](Team& team) { std::memset(data.get() + team.rank() * part, team.rank() + 1, part); });
+      [&](Team& team) { std::memset(data.data() + team.rank() * part, team.rank() + 1, part); });
 
   std::atomic<uint64_t> checksum = 0;  // keeps the reads alive
   auto pass = [&] {
     auto start = Clock::now();
-    pool.run([&](Team& team) { checksum += read_all(data.get() + team.rank() * part, part); });
+    pool.run([&](Team& team) { checksum += read_all(data.data() + team.rank() * part, part); });
     return std::chrono::duration<double>(Clock::now() - start).count();
   };
   pass();

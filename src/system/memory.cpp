@@ -1,13 +1,18 @@
 #include "system/memory.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <string>
+
+#include <fmt/format.h>
 
 #if defined(__APPLE__)
 #include <mach/mach.h>
@@ -146,10 +151,22 @@ MemoryStatus memory_status() {
   return status;
 }
 
+uint64_t current_rss() {
+  mach_task_basic_info info{};
+  mach_msg_type_number_t count = MACH_TASK_BASIC_INFO_COUNT;
+  const kern_return_t result = task_info(
+      mach_task_self(), MACH_TASK_BASIC_INFO, reinterpret_cast<task_info_t>(&info), &count);
+  return result == KERN_SUCCESS ? info.resident_size : 0;
+}
+
 uint64_t peak_rss() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<uint64_t>(usage.ru_maxrss);  // bytes here, kilobytes on Linux
+}
+
+bool reset_peak_rss() {
+  return false;
 }
 
 #else
@@ -172,10 +189,49 @@ MemoryStatus memory_status() {
   return status;
 }
 
+uint64_t current_rss() {
+  uint64_t total = 0;  // pages
+  uint64_t resident = 0;
+  std::istringstream(read_text("/proc/self/statm")) >> total >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
 uint64_t peak_rss() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+bool reset_peak_rss() {
+  std::ofstream file("/proc/self/clear_refs");
+  file << "5" << std::flush;
+  return file.good();
+}
+
+#endif
+
+#if defined(MCL_ONFAULT)
+
+std::optional<std::string> lock_memory() {
+  if (mlockall(MCL_CURRENT | MCL_ONFAULT) == 0) {
+    return std::nullopt;
+  }
+  const int error = errno;
+  rlimit limit{};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  if ((error == ENOMEM || error == EPERM) && limit.rlim_cur != RLIM_INFINITY) {
+    return fmt::format(
+        "memory cannot be locked, and may be swapped out: the limit is {} KB; raise it with ulimit "
+        "-l unlimited, or LimitMEMLOCK=infinity for a service",
+        limit.rlim_cur / 1024);
+  }
+  return fmt::format("memory cannot be locked, and may be swapped out: {}", std::strerror(error));
+}
+
+#else
+
+std::optional<std::string> lock_memory() {
+  return "this system cannot lock the memory of a process, which may be swapped out";
 }
 
 #endif

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace quince {
@@ -19,8 +20,16 @@ struct MemoryStatus {
 
 MemoryStatus memory_status();
 
+// Resident set of this process now. 0 where the system does not tell.
+uint64_t current_rss();
 // Largest resident set of this process so far.
 uint64_t peak_rss();
+// Begins peak_rss() anew, from what is resident now. False where the system cannot (macOS).
+bool reset_peak_rss();
+
+// Keeps what this process has in memory now from being swapped out, and what comes later into the
+// same places. Nothing: it is so; else why not, with the remedy.
+std::optional<std::string> lock_memory();
 
 namespace system_detail {
 

@@ -1,11 +1,15 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +50,45 @@ Bytes aligned(size_t size) {
   return Bytes(memory);
 }
 
+// x turned by the matrix of attention_stored.h, given codes, and turned back: element (i, j) is
+// sign(j) * (-1)^popcount(i & j) / sqrt(n), over the largest power of two n that divides dim.
+void as_coded(KvType type, float* x, int dim) {
+  static std::map<int, std::vector<double>> matrices;
+  std::vector<double>& turn = matrices[dim];
+  for (int i = 0; std::ssize(turn) < dim * dim; ++i) {
+    const int n = dim & -dim;
+    for (int j = 0; j < dim; ++j) {
+      const bool minus = (0x9e3779b97f4a7c15u * (static_cast<uint64_t>(j) + 1)) >> 63;
+      const bool odd = std::popcount(static_cast<unsigned>((i % n) & (j % n))) % 2;
+      turn.push_back(i / n == j / n ? (minus != odd ? -1 : 1) / std::sqrt(n) : 0);
+    }
+  }
+  std::vector<double> turned(dim);
+  for (int i = 0; i < dim; ++i) {
+    turned[i] = std::inner_product(x, x + dim, turn.begin() + i * dim, 0.0);
+  }
+  for (int first = 0; first < dim; first += 32) {
+    const auto group = std::span(turned).subspan(first, std::min(32, dim - first));
+    const double furthest = *std::ranges::max_element(
+        group, [](double a, double b) { return std::abs(a) < std::abs(b); });
+    const auto wanted = static_cast<float>(furthest / (type == KvType::q8 ? 127 : -8));
+    const uint32_t bits = std::bit_cast<uint32_t>(wanted);
+    const double scale = std::bit_cast<float>((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000);
+    for (double& y : group) {
+      const double code = std::nearbyint(y / scale);
+      y = scale *
+          (type == KvType::q8 ? std::clamp(code, -127.0, 127.0) : std::clamp(code, -8.0, 7.0));
+    }
+  }
+  for (int j = 0; j < dim; ++j) {
+    double sum = 0;
+    for (int i = 0; i < dim; ++i) {
+      sum += turn[i * dim + j] * turned[i];
+    }
+    x[j] = static_cast<float>(sum);
+  }
+}
+
 // A sequence whose keys and values are remembered in double besides, as they were stored.
 class Sequence {
  public:
@@ -55,8 +98,8 @@ class Sequence {
     layout_.kv_heads = shape.kv_heads;
     layout_.head_dim = shape.head_dim;
     layout_.slab_blocks = 3;
-    layout_.type = type;
-    store_ = std::make_unique<KvStore>(layout_, span);
+    layout_.key_type = layout_.value_type = type;
+    store_ = std::make_unique<KvStore>(std::make_shared<KvPool>(layout_), span);
   }
 
   AttentionHead head(int h) const {
@@ -65,7 +108,8 @@ class Sequence {
     head.block_count = static_cast<int>(list_->blocks.size());
     head.key_offset = layout_.key_offset(1, h);
     head.value_offset = layout_.value_offset(1, h);
-    head.type = layout_.type;
+    head.key_type = layout_.key_type;
+    head.value_type = layout_.value_type;
     head.head_dim = shape_.head_dim;
     head.value_width = layout_.value_width();
     head.group = shape_.group;
@@ -86,6 +130,11 @@ class Sequence {
     std::vector<float> rows(n * stride);
     for (float& x : rows) {
       x = rounded(normal_(random_));
+    }
+    if (coded()) {  // some dimensions stand out, as they do in keys
+      for (int64_t i = 0; i < std::ssize(rows); i += 7) {
+        rows[static_cast<size_t>(i)] *= 5;
+      }
     }
     for (int h = 0; h < shape_.kv_heads; ++h) {
       for (int i = 0; i < n;) {
@@ -110,6 +159,9 @@ class Sequence {
     for (int i = 0; i < n; ++i) {
       const float* row = rows.data() + i * stride;
       rows_.emplace_back(row, row + 2 * shape_.kv_heads * dim);
+      for (int part = 0; part < 2 * shape_.kv_heads && coded(); ++part) {
+        as_coded(layout_.key_type, rows_.back().data() + part * dim, dim);
+      }
     }
   }
 
@@ -146,9 +198,14 @@ class Sequence {
   }
 
  private:
+  bool coded() const {
+    return layout_.key_type == KvType::q8 || layout_.key_type == KvType::q4;
+  }
+
   // To what the storage type holds exactly, so that the test measures arithmetic, not rounding.
   float rounded(float x) const {
-    int bits = layout_.type == KvType::f32 ? 24 : layout_.type == KvType::f16 ? 11 : 8;
+    const KvType type = layout_.key_type;
+    const int bits = type == KvType::f32 || coded() ? 24 : type == KvType::f16 ? 11 : 8;
     int exponent = 0;
     float mantissa = std::frexp(x, &exponent);
     return std::ldexp(std::nearbyint(std::ldexp(mantissa, bits)), exponent - bits);
@@ -183,6 +240,11 @@ void expect_close(
   }
 }
 
+// A number on the edge between two codes may get either.
+double code_tolerance(KvType type) {
+  return type == KvType::q4 ? 1e-2 : type == KvType::q8 ? 1e-3 : 0;
+}
+
 void check_row(
     const AttentionOps& ops, const Sequence& sequence, Shape shape, const std::string& what) {
   for (int h = 0; h < shape.kv_heads; ++h) {
@@ -201,7 +263,11 @@ void check_row(
     }
     std::vector<float> out(q.size(), NAN);
     ops.merge(head, partials.data(), parts.count, out.data());
-    expect_close(out.data(), sequence.reference(h, q.data(), sequence.length() - 1), 1e-5, what);
+    expect_close(
+        out.data(),
+        sequence.reference(h, q.data(), sequence.length() - 1),
+        1e-5 + code_tolerance(head.key_type),
+        what);
   }
 }
 
@@ -218,7 +284,9 @@ void check_rows(
     int rows,
     const std::string& what) {
   const int64_t first = sequence.length() - rows;
-  const double tolerance = rows_tolerance(ops);
+  // The numbers behind codes are up to five times as large.
+  const bool coded = code_tolerance(sequence.head(0).key_type) > 0;
+  const double tolerance = rows_tolerance(ops) * (coded ? 5 : 1);
   for (int h = 0; h < shape.kv_heads; ++h) {
     AttentionHead head = sequence.head(h);
     const int64_t stride = shape.group * shape.head_dim + 5;
@@ -230,7 +298,7 @@ void check_rows(
       expect_close(
           out.data() + r * stride,
           sequence.reference(h, q.data() + r * stride, first + r),
-          tolerance,
+          tolerance + code_tolerance(head.key_type),
           what + " row " + std::to_string(r));
       for (int i = 0; i < 5; ++i) {
         ASSERT_EQ(out[r * stride + shape.group * shape.head_dim + i], -3.0f) << "wrote past a row";
@@ -245,7 +313,7 @@ std::string describe(Shape shape, KvType type, KvSpan span) {
          " keep " + std::to_string(span.keep) + " window " + std::to_string(span.window);
 }
 
-constexpr KvType kTypes[] = {KvType::f32, KvType::f16, KvType::bf16};
+constexpr KvType kTypes[] = {KvType::f32, KvType::f16, KvType::bf16, KvType::q8, KvType::q4};
 
 TEST_P(Attention, SingleRowsAtEveryLength) {
   const AttentionOps& ops = attention_ops(GetParam());
@@ -372,13 +440,13 @@ TEST_P(Attention, SixteenBitStorageRoundsToNearestAndSaturates) {
       0xc170};
   Bytes keys = aligned(16 * kKvBlock * 2);
   Bytes values = aligned(16 * kKvBlock * 2);
-  head.type = KvType::f16;
+  head.key_type = head.value_type = KvType::f16;
   ops.store(head, keys.get(), values.get(), 5, 1, k.data(), k.data(), 16);
   for (int d = 0; d < 16; ++d) {
     EXPECT_EQ(reinterpret_cast<uint16_t*>(keys.get())[d * kKvBlock + 5], want_f16[d]) << k[d];
     EXPECT_EQ(reinterpret_cast<uint16_t*>(values.get())[5 * 16 + d], want_f16[d]) << k[d];
   }
-  head.type = KvType::bf16;
+  head.key_type = head.value_type = KvType::bf16;
   ops.store(head, keys.get(), values.get(), 5, 1, k.data(), k.data(), 16);
   EXPECT_EQ(reinterpret_cast<uint16_t*>(values.get())[5 * 16 + 14], 0x4049);
   EXPECT_EQ(reinterpret_cast<uint16_t*>(values.get())[5 * 16 + 13], 0x3eab);

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/elementwise.h"
 #include "kernels/matmul_kernels.h"
 #include "kernels/random_weights.h"
 
@@ -33,6 +34,7 @@ struct Format {
   }
 };
 
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest looks for this name.
 void PrintTo(const Format& format, std::ostream* out) {
   *out << format.name;
 }
@@ -119,12 +121,13 @@ std::vector<float> run(
     const Case& c,
     int64_t ldy,
     Store store,
-    float start) {
+    float start,
+    int64_t as_many = 1) {  // the kind of so many rows
   std::vector<float> y(static_cast<size_t>(c.m * ldy), kGuard);
   for (int64_t i = 0; i < c.m; ++i) {
     std::fill_n(y.begin() + i * ldy, w.rows(), start);
   }
-  const RowKind kind = kernels.row_kind(w.layout(), c.m);
+  const RowKind kind = kernels.row_kind(w.layout(), std::max(c.m, as_many));
   AlignedBytes memory(prepared_bytes(kind, c.m, w.columns()));
   const Rows rows{kind, c.m, w.columns(), memory.data()};
   pool.run([&](Team& team) {
@@ -266,6 +269,26 @@ TEST_P(Matmul, DoesNotDependOnTheTeamAndAddsInPlace) {
   }
 }
 
+// Rows prepared as if there were many: what each gives is the same however many there are.
+TEST_P(Matmul, RowsOfTheKindOfManyAreTheSameInAnyNumber) {
+  const Format& format = GetParam();
+  Random random(29);
+  ThreadPool pool(2);
+  const int64_t columns = format.dense ? 70 : format.column_step() * 3;
+  const PackedMatrix w = PackedMatrix::pack(format.make(150, columns, random), pool);
+  const Case all = random_case(80, columns, random);
+  for (const MatmulKernels* kernels : tables()) {
+    const std::vector<float> want = run(*kernels, pool, w, all, 150, Store::set, 0.0f, kManyRows);
+    for (const int64_t m : {1, 2, 3, 5, 8, 9, 16, 17, 31, 32, 33, 64, 65}) {
+      SCOPED_TRACE(
+          format.name + " m=" + std::to_string(m) + " " + std::string(name(kernels->path)));
+      const Case some{m, {all.x.begin(), all.x.begin() + m * columns}};
+      const std::vector<float> got = run(*kernels, pool, w, some, 150, Store::set, 0.0f, kManyRows);
+      ASSERT_TRUE(std::equal(got.begin(), got.end(), want.begin()));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, Matmul, testing::ValuesIn(formats()), [](const auto& info) {
   return info.param.name;
 });
@@ -298,6 +321,75 @@ TEST(MatmulRows, ManyRowsInStripes) {
           const double allowed =
               allowed_error(RowKind::bf16, false, weights, c.x.data() + i * columns);
           ASSERT_NEAR(sum, y[static_cast<size_t>(i * rows + r)], allowed) << i << ", " << r;
+        }
+      }
+    }
+  }
+}
+
+// The fused gate against the matrix, the activation, and rounding one after the other.
+TEST(MatmulGated, AgreesWithItsParts) {
+  Random random(43);
+  ThreadPool pool(3);
+  for (const TensorType type : {TensorType::q4_1, TensorType::q4_k, TensorType::bf16}) {
+    for (const auto& [inner, columns] : {std::pair<int64_t, int64_t>{32, 256}, {96, 768}}) {
+      const PackedMatrix w =
+          PackedMatrix::pack(source_of(random_tensor("w", type, 2 * inner, columns, random)), pool);
+      std::vector<float> bias(static_cast<size_t>(2 * inner));
+      for (float& value : bias) {
+        value = random.normal();
+      }
+      for (const MatmulKernels* kernels : tables()) {
+        for (const int64_t m : {9, 16, 17, 32, 33, 70, 130, 600}) {
+          const RowKind kind = kernels->row_kind(w.layout(), m);
+          const Case c = random_case(m, columns, random);
+          AlignedBytes x_memory(prepared_bytes(kind, m, columns));
+          const Rows x{kind, m, columns, x_memory.data()};
+          if (!can_gate_with(*kernels, w, x, RowKind::bf16)) {
+            EXPECT_TRUE(kernels->path != CpuPath::amx || (m <= 32 && type == TensorType::bf16));
+            continue;
+          }
+          kernels->prepare(x, c.x.data(), columns, 0, m);
+          const std::vector<float> sums = run(*kernels, pool, w, c, 2 * inner, Store::set, 0.0f);
+          const RowOps& ops = row_ops(kernels->path);
+          for (const auto& [activation, act] :
+               {std::pair{GateActivation::silu, ops.silu_mul},
+                {GateActivation::gelu_tanh, ops.gelu_tanh_mul},
+                {GateActivation::gelu, ops.gelu_mul}}) {
+            for (const bool biased : {false, true}) {
+              SCOPED_TRACE(
+                  std::string(info(type).name) + " inner=" + std::to_string(inner) +
+                  " m=" + std::to_string(m) + " act " +
+                  std::to_string(static_cast<int>(activation)) + (biased ? " biased" : ""));
+              std::vector<float> values(static_cast<size_t>(m * inner));
+              for (int64_t i = 0; i < m; ++i) {
+                std::vector<float> row(
+                    sums.begin() + i * 2 * inner, sums.begin() + (i + 1) * 2 * inner);
+                if (biased) {
+                  ops.add(row.data(), bias.data(), 2 * inner);
+                }
+                act(row.data(), row.data() + inner, inner, values.data() + i * inner);
+              }
+              const size_t bytes = prepared_bytes(RowKind::bf16, m, inner);
+              AlignedBytes want_memory(bytes);
+              AlignedBytes got_memory(bytes);
+              const Rows want{RowKind::bf16, m, inner, want_memory.data()};
+              const Rows got{RowKind::bf16, m, inner, got_memory.data()};
+              kernels->prepare(want, values.data(), inner, 0, m);
+              const Gate gate{activation, biased ? bias.data() : nullptr};
+              pool.run([&](Team& team) { matmul_gated_with(*kernels, team, w, x, gate, got); });
+              for (int64_t i = 0; i < m; ++i) {  // rows behind the last are nobody's business
+                for (int64_t k = 0; k < inner; k += kTileColumns) {
+                  const size_t at =
+                      static_cast<size_t>(i / kTileRows * column_tiles(inner) + k / kTileColumns) *
+                          kTileBytes +
+                      static_cast<size_t>(i % kTileRows) * kVector;
+                  ASSERT_EQ(std::memcmp(want.data + at, got.data + at, kVector), 0)
+                      << "row " << i << ", column " << k;
+                }
+              }
+            }
+          }
         }
       }
     }

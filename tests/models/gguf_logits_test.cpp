@@ -30,7 +30,7 @@ class GgufLogits : public testing::TestWithParam<GgufCase> {
   std::vector<float> run(const LoadOptions& options, size_t chunk) const {
     const auto model = load_model(open_model(path_), options);
     CacheOptions cache_options;
-    cache_options.dtype = mlx::core::float32;
+    cache_options.keys = cache_options.values = KvFormat::f32;
     const auto cache = model->make_cache(cache_options);
     return append_chunks(*model, *cache, tokens_, chunk);
   }

@@ -2,11 +2,15 @@
 // of a step beside those of mlx-lm's graph for the same model (golden/count_primitives.py), and
 // bytes copied by the cache.
 #include <iostream>
+#include <map>
+#include <set>
 #include <sstream>
 
 #include <fmt/format.h>
 #include <mlx/graph_utils.h>
+#include <mlx/primitives.h>
 
+#include "cache/composed_cache.h"
 #include "models/tiny_model.h"
 #include "nn/activation.h"
 
@@ -27,8 +31,8 @@ int count(const mx::array& out) {
   return n;
 }
 
-mx::array leaf(mx::Shape shape, mx::Dtype type = mx::float32) {
-  mx::array x = mx::zeros(std::move(shape), type);
+mx::array leaf(const mx::Shape& shape, mx::Dtype type = mx::float32) {
+  mx::array x = mx::zeros(shape, type);
   x.eval();
   return x;
 }
@@ -48,9 +52,9 @@ int surplus(const Golden& golden, bool quantized, int rows, int done) {
   const int kv_heads = number(golden, "num_key_value_heads", heads);
   const int head_dim = number(golden, "head_dim", hidden / heads);
   const int layers = number(golden, "num_hidden_layers", 0);
-  const auto norm = [](mx::Shape shape) {
+  const auto norm = [](const mx::Shape& shape) {
     const int width = shape.back();
-    return count(mx::fast::rms_norm(leaf(std::move(shape)), leaf({width}), 1e-6f)) - 1;
+    return count(mx::fast::rms_norm(leaf(shape), leaf({width}), 1e-6f)) - 1;
   };
   const auto rope = [&](int n) {
     const mx::array x = leaf({1, n, rows, head_dim});
@@ -143,6 +147,107 @@ TEST(Graph, NoMorePrimitivesThanMlxLm) {
     }
   }
   EXPECT_GE(rows_of_table, 20);
+}
+
+// What a step costs beside the attention itself, which must read all that is visible.
+struct StepCost {
+  std::map<std::string, int> primitives;  // by name
+  size_t copied = 0;                      // bytes
+  bool operator==(const StepCost&) const = default;
+};
+
+void add_cost(const mx::array& a, std::set<uintptr_t>& seen, StepCost& cost) {
+  if (!a.has_primitive() || !seen.insert(a.id()).second) {
+    return;
+  }
+  const std::string name = a.primitive().name();
+  ++cost.primitives[name];
+  // An update goes into memory that is there: see the test below.
+  if (name == "SliceUpdate" || name == "DynamicSliceUpdate") {
+    cost.copied += a.inputs().at(1).nbytes();
+  }
+  for (const char* copies : {"Concatenate", "Copy", "Contiguous", "Gather", "GatherAxis", "Pad"}) {
+    cost.copied += name == copies ? a.nbytes() : 0;
+  }
+  for (const mx::array& input : a.inputs()) {
+    add_cost(input, seen, cost);
+  }
+}
+
+struct Kind {
+  const char* model;
+  std::optional<int> max_size;
+};
+
+CacheOptions options_of(const Kind& kind) {
+  CacheOptions options;
+  options.max_size = kind.max_size;
+  return options;
+}
+
+mx::array step(Model& model, const std::vector<std::unique_ptr<Cache>>& caches) {
+  std::vector<Segment> segments;
+  std::vector<int> rows;
+  for (const auto& cache : caches) {
+    segments.push_back({cache.get(), 1});
+    rows.push_back(static_cast<int>(rows.size()));
+  }
+  const std::vector<int32_t> tokens(caches.size(), 5);
+  return model.forward(
+      {mx::array(tokens.begin(), {static_cast<int>(tokens.size())}, mx::int32), segments, rows});
+}
+
+TEST(Graph, StepsCopyNoMoreOfALongContext) {
+  for (const Kind& kind : {Kind{"llama", {}}, Kind{"gemma3", {}}, Kind{"llama", 300}}) {
+    SCOPED_TRACE(kind.model);
+    const Golden golden = load_golden(kind.model);
+    const auto model = load_model(golden.files(), load_options(KernelSet::mlx));
+    for (const size_t sequences : {1u, 3u}) {
+      std::vector<StepCost> costs;
+      // Not where memory has to be got anew, every 256 tokens; the last is behind the rotation.
+      for (const int done : {20, 100, 400}) {
+        std::vector<std::unique_ptr<Cache>> caches;
+        for (size_t i = 0; i < sequences; ++i) {
+          caches.push_back(model->make_cache(options_of(kind)));
+          for (int fed = 0; fed < done;) {
+            const int some = std::min(done - fed, 90);
+            append(*model, *caches[i], std::vector<int32_t>(static_cast<size_t>(some), 7));
+            fed += some;
+          }
+          step(*model, caches).eval();
+        }
+        StepCost cost;
+        std::set<uintptr_t> seen;
+        add_cost(step(*model, caches), seen, cost);
+        EXPECT_GT(cost.copied, 0u);
+        costs.push_back(cost);
+      }
+      EXPECT_EQ(costs[0].copied, costs[1].copied) << sequences;
+      EXPECT_EQ(costs[0].primitives, costs[1].primitives) << sequences;
+      EXPECT_LE(costs[2].copied, costs[0].copied) << sequences;
+      if (!kind.max_size) {
+        EXPECT_EQ(costs[2].primitives, costs[0].primitives) << sequences;
+      }
+    }
+  }
+}
+
+TEST(Graph, StepsWriteIntoTheMemoryThatIsThere) {
+  const Golden golden = load_golden("llama");
+  const auto model = load_model(golden.files(), load_options(KernelSet::mlx));
+  std::vector<std::unique_ptr<Cache>> caches;
+  caches.push_back(model->make_cache({}));
+  append(*model, *caches[0], golden.tokens);
+  // Whoever holds the array keeps it from being written into.
+  const auto keys = [&] {
+    return static_cast<ComposedCache&>(*caches[0]).layer(0).planes()[0].data<float>();
+  };
+  step(*model, caches).eval();
+  const float* before = keys();
+  for (int i = 0; i < 20; ++i) {
+    step(*model, caches).eval();
+    EXPECT_EQ(keys(), before) << i;
+  }
 }
 
 }  // namespace

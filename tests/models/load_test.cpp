@@ -17,7 +17,7 @@ std::vector<float> logits_of(
     ModelFiles files, KernelSet kernels, const std::vector<int32_t>& tokens) {
   const auto model = load_model(std::move(files), load_options(kernels));
   CacheOptions options;
-  options.dtype = mlx::core::float32;
+  options.keys = options.values = KvFormat::f32;
   const auto cache = model->make_cache(options);
   return append(*model, *cache, tokens);
 }
@@ -174,6 +174,40 @@ TEST(Load, MissingSurplusAndMisshapenTensorsAreNamed) {
   }
 }
 
+// check_model says what load_model says, of each tensor of each architecture, plain and packed.
+TEST(Load, ACheckSaysWhatLoadingWouldSay) {
+  const auto check_error = [](const ModelFiles& files) -> std::string {
+    try {
+      check_model(files);
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  for (const char* name : {"llama", "llama_bias", "mistral", "qwen2", "qwen3", "gemma3"}) {
+    const Golden golden = load_golden(name);
+    for (const ModelFiles& whole : {golden.files(), quantized_files(golden, 4, 32)}) {
+      EXPECT_EQ(check_error(whole), "") << name;
+      EXPECT_EQ(check_model(whole).vocab_size, golden.vocab);
+      for (const TensorView& one : whole.tensors) {
+        ModelFiles files = whole;
+        erase(files, one.name);
+        const std::string missing = check_error(files);
+        EXPECT_NE(missing, "") << one.name;
+        EXPECT_EQ(missing, error_of(files, KernelSet::native));
+        files.tensors.push_back(f32_tensor(one.name, {3, 5}, std::vector<float>(15)));
+        const std::string misshapen = check_error(files);
+        EXPECT_NE(misshapen, "") << one.name;
+        EXPECT_EQ(misshapen, error_of(files, KernelSet::native));
+      }
+      ModelFiles more = whole;
+      more.tensors.push_back(f32_tensor("model.extra.weight", {2}, {0, 0}));
+      EXPECT_THAT(check_error(more), HasSubstr("model.extra.weight"));
+      EXPECT_EQ(check_error(more), error_of(more, KernelSet::native));
+    }
+  }
+}
+
 TEST(Load, BadConfigValuesAreNamed) {
   const Golden golden = load_golden("llama");
   const std::tuple<const char*, json::value, const char*> bad[] = {
@@ -235,6 +269,7 @@ ModelFiles mixed_files(const Golden& golden) {
   return files;
 }
 
+// ST-07, with the next two.
 TEST(Load, PerLayerQuantizationIsHonoured) {
   const Golden golden = load_golden("llama");
   ModelFiles files = mixed_files(golden);

@@ -48,7 +48,7 @@ class Logits : public testing::TestWithParam<Case> {
   void SetUp() override {
     golden_ = load_golden(GetParam().golden);
     model_ = load_model(golden_.files(), load_options(GetParam().kernels));
-    options_.dtype = mlx::core::float32;
+    options_.keys = options_.values = KvFormat::f32;
   }
   std::unique_ptr<Cache> cache() const {
     return model_->make_cache(options_);
@@ -130,6 +130,7 @@ struct BatchCase {
   std::vector<size_t> fed;
 };
 
+// CTX-09.
 TEST_P(Logits, EachSequenceOfABatchAsIfAlone) {
   const BatchCase batches[] = {
       {{0, 13, 25, 6}, {17, 1, 4, 1}},  // prefill beside decode

@@ -3,12 +3,14 @@
 //   script    from BOS: "The quick brown fox jumps over" and a woman emoji (11 text tokens), then
 //   end loop      from BOS: "x y z x y z ..." and never the end majority  the next token is the
 //   most frequent one of the visible context dice      from BOS one of A B C " x" " y" with logits
-//   2 1 0 -1 -2, then the end
+//   2 1 0 -1 -2, then the end think     from BOS: "<think> x</think> y" in cut pieces, then the end
+//   tool      from BOS: a call of f with {"q": "e-acute"} as Hermes writes it, in 13 pieces
 // Ids: BOS 1, end 2, byte b is 3 + b, The 259, quick 260, br 261, own 262, fox 263, jumps 264, over
 // 265, A 266, B 267, C 268, x 269, y 270, z 271, space 275; rows 276 to 383 of the head have no
-// token.
+// token, but for the pieces of think and tool.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -23,7 +25,7 @@
 
 namespace quince::test {
 
-enum class Script { script, loop, majority, dice };
+enum class Script { script, loop, majority, dice, think, tool };
 
 inline constexpr int kScriptVocabulary = 384;
 inline constexpr int kScriptBos = 1;
@@ -35,8 +37,31 @@ inline const std::vector<int>& script_chain() {
   return chain;
 }
 
+// What think and tool write, in the pieces of their own vocabulary.
+inline const std::vector<std::string>& think_pieces() {
+  static const std::vector<std::string> pieces{"<th", "ink>", "▁x", "</", "think>", "▁y"};
+  return pieces;
+}
+inline const std::vector<std::string>& tool_pieces() {
+  static const std::vector<std::string> pieces{
+      "<tool_",
+      "call>",
+      "{\"name\":",
+      "▁\"f\",",
+      "▁\"argu",
+      "ments\":",
+      "▁{\"q\":",
+      "▁\"",
+      "<0xC3>",
+      "<0xA9>",
+      "\"}}",
+      "</tool_c",
+      "all>"};
+  return pieces;
+}
+
 // Text of the pieces in order of id; a metaspace stands for a space.
-inline std::vector<std::string> script_pieces() {
+inline std::vector<std::string> script_pieces(Script kind = Script::script) {
   std::vector<std::string> pieces{"<unk>", "<s>", "</s>"};
   for (int byte = 0; byte < 256; ++byte) {
     pieces.push_back(fmt::format("<0x{:02X}>", byte));
@@ -60,14 +85,26 @@ inline std::vector<std::string> script_pieces() {
       "▁C",
       "▁"};
   pieces.insert(pieces.end(), std::begin(words), std::end(words));
+  if (kind == Script::think || kind == Script::tool) {
+    for (const std::string& piece : kind == Script::think ? think_pieces() : tool_pieces()) {
+      if (std::find(pieces.begin(), pieces.end(), piece) == pieces.end()) {
+        pieces.push_back(piece);
+      }
+    }
+  }
   return pieces;
 }
 
-inline boost::json::object script_tokenizer() {
+inline int script_id(Script kind, const std::string& piece) {
+  const auto pieces = script_pieces(kind);
+  return static_cast<int>(std::find(pieces.begin(), pieces.end(), piece) - pieces.begin());
+}
+
+inline boost::json::object script_tokenizer(Script kind = Script::script) {
   namespace json = boost::json;
   json::array vocabulary;
   json::array added;
-  const std::vector<std::string> pieces = script_pieces();
+  const std::vector<std::string> pieces = script_pieces(kind);
   for (size_t i = 0; i < pieces.size(); ++i) {
     vocabulary.push_back(json::array{pieces[i], i >= 259 ? -1.0 : -20.0});
     if (i < 3) {
@@ -156,10 +193,17 @@ inline std::vector<ScriptTensor> script_tensors(Script kind) {
     // A one-hot row leaves the norm as sqrt(n): a weight of 4 makes a logit of about 78.
     std::vector<int> next(static_cast<size_t>(n), kScriptEnd);
     const std::vector<int> loop{269, 270, 271, 269};
+    std::vector<int> written;
+    if (kind == Script::think || kind == Script::tool) {
+      for (const std::string& piece : kind == Script::think ? think_pieces() : tool_pieces()) {
+        written.push_back(script_id(kind, piece));
+      }
+      written.push_back(kScriptEnd);
+    }
     int at = kScriptBos;
     for (const int id : kind == Script::script ? script_chain()
                         : kind == Script::loop ? loop
-                                               : std::vector<int>{}) {
+                                               : written) {
       next[static_cast<size_t>(at)] = id;
       at = id;
     }
@@ -194,15 +238,16 @@ inline std::vector<ScriptTensor> script_tensors(Script kind) {
       {at + "self_attn.o_proj.weight", {n, n}, square(majority ? 1.0f : 0.0f)}};
 }
 
-// Writes the model's directory, which must not exist yet. Changes to the config may be given.
+// Writes the model's directory, which must not exist yet. Changes to the config and to the tensors
+// may be given.
 inline void write_script_model(
     const std::filesystem::path& directory,
     Script kind,
-    boost::json::object config = script_config()) {
+    const boost::json::object& config,
+    const std::vector<ScriptTensor>& tensors) {
   SafetensorsWriterOptions options;
   options.metadata = {{"format", "pt"}};
   SafetensorsWriter writer(directory, options);
-  const std::vector<ScriptTensor> tensors = script_tensors(kind);
   for (const ScriptTensor& t : tensors) {
     writer.declare(t.name, TensorType::f32, t.shape);
   }
@@ -210,9 +255,10 @@ inline void write_script_model(
   for (const ScriptTensor& t : tensors) {
     writer.write(t.name, std::as_bytes(std::span(t.values)));
   }
+  const std::string tools = "{% if tools %}{% set mark = '<tool_call></tool_call>' %}{% endif %}";
   const std::string messages = "{% for m in messages %}{{ m.content }}{% endfor %}";
   writer.add_file("config.json", boost::json::serialize(config));
-  writer.add_file("tokenizer.json", boost::json::serialize(script_tokenizer()));
+  writer.add_file("tokenizer.json", boost::json::serialize(script_tokenizer(kind)));
   writer.add_file(
       "tokenizer_config.json",
       boost::json::serialize(boost::json::object{
@@ -222,8 +268,17 @@ inline void write_script_model(
           {"unk_token", "<unk>"},
           {"add_bos_token", true},
           {"clean_up_tokenization_spaces", false},
-          {"chat_template", "{{ bos_token }}" + (kind == Script::majority ? messages : "")}}));
+          {"chat_template",
+           (kind == Script::tool ? tools : "") + std::string("{{ bos_token }}") +
+               (kind == Script::majority ? messages : "")}}));
   writer.commit();
+}
+
+inline void write_script_model(
+    const std::filesystem::path& directory,
+    Script kind,
+    const boost::json::object& config = script_config()) {
+  write_script_model(directory, kind, config, script_tensors(kind));
 }
 
 }  // namespace quince::test

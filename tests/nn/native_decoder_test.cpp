@@ -16,7 +16,7 @@ namespace mx = mlx::core;
 
 CacheOptions f32_cache() {
   CacheOptions options;
-  options.dtype = mx::float32;
+  options.keys = options.values = KvFormat::f32;
   return options;
 }
 
@@ -82,7 +82,7 @@ TEST(NativeDecoder, RowsAreIndependentOfTheBatchAndTheTeam) {
   for (const NamedSpec& it : specs()) {
     const auto tensors = random_tensors(it.spec);
     std::vector<std::vector<float>> results;
-    for (const int threads : {1, 2, 5}) {
+    for (const int threads : {1, 2, 3}) {
       const auto native = make_small(it.spec, tensors, KernelSet::native, threads);
       for (const size_t company : {1u, 2u, 7u}) {
         std::vector<std::unique_ptr<Cache>> caches;
@@ -103,6 +103,32 @@ TEST(NativeDecoder, RowsAreIndependentOfTheBatchAndTheTeam) {
     }
     for (const auto& result : results) {
       EXPECT_EQ(result, results.front()) << it.name;
+    }
+  }
+}
+
+// Drafted tokens must be judged as if they had been sampled one by one: to the bit.
+TEST(NativeDecoder, FewRowsTogetherAreWhatTheyAreAlone) {
+  for (const NamedSpec& it : specs()) {
+    const auto native = make_small(it.spec, random_tensors(it.spec), KernelSet::native, 2);
+    const auto ids = some_tokens(160, it.spec.vocab_size, 5);
+    const size_t begin = 90;  // beyond the windows, and several blocks in
+    const auto alone = native->make_cache({});
+    feed(*native, *alone, part(ids, 0, begin));
+    std::vector<float> want;
+    for (size_t i = begin; i < ids.size(); ++i) {
+      const auto row = feed(*native, *alone, part(ids, i, 1));
+      want.insert(want.end(), row.begin(), row.end());
+    }
+    for (const size_t rows : {2u, 5u, 8u}) {
+      const auto together = native->make_cache({});
+      feed(*native, *together, part(ids, 0, begin));
+      std::vector<float> got;
+      for (size_t i = begin; i < ids.size(); i += rows) {
+        const auto some = feed(*native, *together, part(ids, i, std::min(rows, ids.size() - i)));
+        got.insert(got.end(), some.begin(), some.end());
+      }
+      EXPECT_EQ(got, want) << it.name << ", " << rows;
     }
   }
 }
@@ -279,18 +305,19 @@ TEST(NativeDecoder, SixteenBitCachesStayClose) {
   const auto ids = some_tokens(90, spec.vocab_size, 8);
   const auto exact = native->make_cache(f32_cache());
   const auto want = feed(*native, *exact, ids);
-  for (const auto& [type, tolerance] : {std::pair{mx::float16, 0.02f}, {mx::bfloat16, 0.2f}}) {
+  for (const auto& [type, tolerance] :
+       {std::pair{KvFormat::f16, 0.02f},
+        {KvFormat::bf16, 0.2f},
+        {KvFormat::q8, 0.3f},
+        {KvFormat::q4, 4.0f}}) {
     CacheOptions options;
-    options.dtype = type;
+    options.keys = options.values = type;
     const auto cache = native->make_cache(options);
     const auto got = feed(*native, *cache, ids);
     EXPECT_LT(difference(got, want), tolerance);
     EXPECT_NE(got, want);
     EXPECT_LT(cache->bytes(), exact->bytes());
   }
-  CacheOptions odd;
-  odd.dtype = mx::int32;
-  EXPECT_THROW(native->make_cache(odd), UserError);
 }
 
 TEST(NativeDecoder, BadTokensAreRefusedAndHarmNothing) {
@@ -305,10 +332,11 @@ TEST(NativeDecoder, BadTokensAreRefusedAndHarmNothing) {
   const mx::array computed = token_array({100, 3}) + mx::array(100, mx::int32);
   mx::array logits = native->forward({computed, {{cache.get(), 2}}, {1}});
   EXPECT_THROW(logits.eval(), std::runtime_error);
+  // The cache is usable again once it has been cleared, others always were.
   const auto fresh = native->make_cache({});
-  const auto again = native->make_cache({});
   const auto ids = some_tokens(9, spec.vocab_size, 3);
-  EXPECT_EQ(feed(*native, *fresh, ids), feed(*native, *again, ids));
+  cache->clear();
+  EXPECT_EQ(feed(*native, *fresh, ids), feed(*native, *cache, ids));
 }
 
 TEST(NativeDecoder, OurOwnMistakesAreLogicErrors) {
@@ -335,24 +363,29 @@ TensorView tensor_of(const std::string& name, TensorType type, mx::array values)
   return make_tensor(name, type, {values.shape().begin(), values.shape().end()}, std::move(bytes));
 }
 
-// MLX triples, with layers of their own widths so that q, k and v cannot be stacked, one left
-// plain, and one in a floating-point mode.
-TEST(NativeDecoder, QuantizedTriplesMatchTheirDequantizedNumbers) {
+// A small decoder in MLX triples, with layers of their own widths so that q, k and v cannot be
+// stacked, one left plain, and one in a floating-point mode.
+struct Quantized {
   DecoderSpec spec = plain_spec();
-  spec.hidden_size = 128;
-  spec.intermediate_size = 192;
-  spec.layers.resize(2);
   boost::json::object config{{"group_size", 64}, {"bits", 4}};
+  std::vector<TensorView> tensors;
+};
+
+Quantized quantized() {
+  Quantized out;
+  out.spec.hidden_size = 128;
+  out.spec.intermediate_size = 192;
+  out.spec.layers.resize(2);
+  boost::json::object& config = out.config;
   config["model.layers.0.self_attn.v_proj"] = {{"group_size", 32}, {"bits", 8}};
   config["model.layers.1.self_attn.k_proj"] = {{"group_size", 32}, {"bits", 6}};
   config["model.layers.1.mlp.up_proj"] = {{"group_size", 32}, {"bits", 4}, {"mode", "mxfp4"}};
   config["model.layers.1.self_attn.o_proj"] = false;
-  std::vector<TensorView> tensors;
-  for (TensorView& tensor : random_tensors(spec)) {
+  for (TensorView& tensor : random_tensors(out.spec)) {
     const std::string path = tensor.name.substr(0, tensor.name.rfind('.'));
     const boost::json::value* own = config.if_contains(path);
     if (tensor.shape.size() < 2 || (own && own->is_bool()) || tensor.columns() % 64 != 0) {
-      tensors.push_back(std::move(tensor));
+      out.tensors.push_back(std::move(tensor));
       continue;
     }
     const boost::json::object& layout = own ? own->as_object() : config;
@@ -366,28 +399,41 @@ TEST(NativeDecoder, QuantizedTriplesMatchTheirDequantizedNumbers) {
         static_cast<int>(layout.at("group_size").as_int64()),
         static_cast<int>(layout.at("bits").as_int64()),
         mode);
-    tensors.push_back(tensor_of(path + ".weight", TensorType::u32, triple[0]));
+    out.tensors.push_back(tensor_of(path + ".weight", TensorType::u32, triple[0]));
     const bool affine = mode == "affine";
-    tensors.push_back(tensor_of(
+    out.tensors.push_back(tensor_of(
         path + ".scales",
         affine ? TensorType::f16 : TensorType::u8,
         affine ? mx::astype(triple[1], mx::float16) : triple[1]));
     if (affine) {
-      tensors.push_back(
+      out.tensors.push_back(
           tensor_of(path + ".biases", TensorType::f16, mx::astype(triple[2], mx::float16)));
     }
   }
+  return out;
+}
+
+std::unique_ptr<Decoder> make_quantized(const Quantized& model, bool batch_invariant) {
   LoadOptions options;
   options.pool = std::make_shared<ThreadPool>(2);
-  Weights weights(tensors, "small decoder", config);
-  const auto native = make_native_decoder(spec, weights, options);
+  options.batch_invariant = batch_invariant;
+  Weights weights(model.tensors, "small decoder", model.config);
+  auto decoder = make_native_decoder(model.spec, weights, options);
   weights.check_all_taken();
+  return decoder;
+}
+
+TEST(NativeDecoder, QuantizedTriplesMatchTheirDequantizedNumbers) {
+  const Quantized model = quantized();
+  const auto native = make_quantized(model, false);
   EXPECT_EQ(native->notes(), (std::vector<std::string>{"1 mxfp4 matrix held as bf16"}));
-  Weights same(tensors, "small decoder", config);
+  LoadOptions options;
+  options.pool = std::make_shared<ThreadPool>(2);
+  Weights same(model.tensors, "small decoder", model.config);
   options.dequantize = true;
   options.dtype = mx::float32;
-  const auto composed = make_composed_decoder(spec, same, options);
-  const auto ids = some_tokens(40, spec.vocab_size, 8);
+  const auto composed = make_composed_decoder(model.spec, same, options);
+  const auto ids = some_tokens(40, model.spec.vocab_size, 8);
   for (const size_t chunk : {1u, 40u}) {
     const auto a = native->make_cache(f32_cache());
     const auto b = composed->make_cache(f32_cache());
@@ -403,6 +449,72 @@ TEST(NativeDecoder, QuantizedTriplesMatchTheirDequantizedNumbers) {
       // Activations are rounded to 8 bits in front of every matrix.
       EXPECT_LT(std::sqrt(error / size), 0.03) << "chunk " << chunk << " at " << i;
     }
+  }
+}
+
+std::unique_ptr<Decoder> make_invariant(const DecoderSpec& spec) {
+  LoadOptions options;
+  options.pool = std::make_shared<ThreadPool>(2);
+  options.batch_invariant = true;
+  Weights weights(random_tensors(spec), "small decoder", {});
+  return make_native_decoder(spec, weights, options);
+}
+
+// Neither the cuts of a prompt nor whoever is computed beside it: to the bit.
+void check_batch_invariance(
+    Decoder& decoder, int vocab, const CacheOptions& kind, const std::vector<size_t>& chunks) {
+  const auto ids = some_tokens(static_cast<int>(chunks.back()) + 1, vocab, 5);
+  const auto whole = decoder.make_cache(kind);
+  const std::vector<float> want = feed(decoder, *whole, ids);
+  for (const size_t chunk : chunks) {
+    const auto cache = decoder.make_cache(kind);
+    const auto other = decoder.make_cache(kind);
+    feed(decoder, *other, some_tokens(30, vocab, 6));
+    std::vector<float> got;
+    for (size_t i = 0; i < ids.size(); i += chunk) {
+      std::vector<int32_t> both = some_tokens(1 + static_cast<int>(i % 40), vocab, 7);
+      const auto beside = static_cast<int>(both.size());
+      const std::vector<int32_t> mine = part(ids, i, std::min(chunk, ids.size() - i));
+      both.insert(both.end(), mine.begin(), mine.end());
+      std::vector<int> rows = all_rows(mine.size());
+      for (int& row : rows) {
+        row += beside;
+      }
+      const auto some = floats_of(decoder.forward(
+          {token_array(both),
+           {{other.get(), beside}, {cache.get(), static_cast<int>(mine.size())}},
+           rows}));
+      got.insert(got.end(), some.begin(), some.end());
+    }
+    EXPECT_EQ(got, want) << "chunks of " << chunk;
+    const auto alone = decoder.make_cache(kind);
+    got.clear();
+    for (size_t i = 0; i < ids.size(); i += chunk) {
+      const auto some = feed(decoder, *alone, part(ids, i, std::min(chunk, ids.size() - i)));
+      got.insert(got.end(), some.begin(), some.end());
+    }
+    EXPECT_EQ(got, want) << "alone, chunks of " << chunk;
+  }
+}
+
+TEST(NativeDecoder, BatchInvariantOnesTakeNoNoticeOfCutsAndCompany) {
+  const Quantized model = quantized();
+  const auto packed = make_quantized(model, true);
+  const std::vector<size_t> chunks{1, 3, 8, 9, 16, 37, 64, 149};
+  for (const KvFormat format : {KvFormat::f32, KvFormat::f16, KvFormat::q8}) {
+    SCOPED_TRACE(static_cast<int>(format));
+    CacheOptions kind;
+    kind.keys = kind.values = format;
+    check_batch_invariance(*packed, model.spec.vocab_size, kind, chunks);
+    for (const NamedSpec& it : specs()) {
+      SCOPED_TRACE(it.name);
+      check_batch_invariance(*make_invariant(it.spec), it.spec.vocab_size, kind, chunks);
+    }
+    // Windows that begin anywhere in what attention takes at once.
+    DecoderSpec windowed = plain_spec();
+    windowed.layers = {{0, 300}, {0, 0}, {0, 70}};
+    check_batch_invariance(
+        *make_invariant(windowed), windowed.vocab_size, kind, {29, 64, 100, 333, 699});
   }
 }
 

@@ -1,12 +1,19 @@
 #include "system/memory.h"
 
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <memory>
 
+#include "sanitizers/build.h"
 #include "system/machine.h"
 
 namespace quince {
@@ -20,6 +27,71 @@ TEST(MemoryStatus, IsPlausible) {
   EXPECT_LE(status.total, status.physical);
   EXPECT_GT(status.total, 0u);
   EXPECT_LE(status.available, status.physical);
+}
+
+#if defined(MCL_ONFAULT)
+
+// In a process of its own, whose exit status says which expectation failed.
+int status_of(const std::function<int()>& act) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::_exit(act());
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(LockMemory, LocksWhatIsThereAndSaysWhyNot) {
+  if (test::kSanitized) {
+    GTEST_SKIP() << "sanitizers leave memory unlocked";
+  }
+  EXPECT_EQ(
+      status_of([] {
+        if (const auto why = lock_memory()) {
+          return why->find("ulimit -l") != std::string::npos ? 0 : 1;
+        }
+        std::ifstream status("/proc/self/status");
+        for (std::string line; std::getline(status, line);) {
+          if (line.starts_with("VmLck:")) {
+            return std::strtol(line.c_str() + 6, nullptr, 10) > 0 ? 0 : 2;
+          }
+        }
+        return 3;
+      }),
+      0);
+  EXPECT_EQ(
+      status_of([] {
+        const rlimit little{64 << 10, 64 << 10};
+        if (::setrlimit(RLIMIT_MEMLOCK, &little) != 0) {
+          return 1;
+        }
+        if (::getuid() == 0 && ::setuid(65534) != 0) {  // who has the right needs no limit
+          return 2;
+        }
+        const auto why = lock_memory();
+        return !why ? 3 : why->find("the limit is 64 KB") == std::string::npos ? 4 : 0;
+      }),
+      0);
+}
+
+#endif
+
+TEST(PeakRss, BeginsAnew) {
+  uint64_t with_block = 0;
+  {
+    constexpr size_t kBlock = size_t{64} << 20;  // straight from the system, and back to it
+    void* block =
+        ::mmap(nullptr, kBlock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(block, MAP_FAILED);
+    std::memset(block, 1, kBlock);
+    with_block = peak_rss();
+    ::munmap(block, kBlock);
+  }
+  if (!reset_peak_rss()) {
+    GTEST_SKIP() << "this system keeps the peak";
+  }
+  EXPECT_LT(peak_rss(), with_block - (uint64_t{32} << 20));
 }
 
 TEST(PeakRss, GrowsWithTouchedMemory) {

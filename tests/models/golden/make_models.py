@@ -3,7 +3,8 @@
 Weights are not stored: element i of tensor NAME is a hash of (NAME, i), made the same way here and in
 tests/models/tiny_model.h, exact in f32. A golden is NAME.json (config, tensor shapes, tokens) and
 NAME.f32: logits [tokens, vocab] of one forward over all tokens; for "dynamic" rope also the logits of
-a token-by-token run with a cache, which differ there.
+a token-by-token run with a cache, which differ there. Of some models NAME.states holds what the head is
+applied to, [tokens, hidden].
 
   python make_models.py [OUT]      needs torch, transformers, numpy (versions are written to each JSON)
 """
@@ -160,6 +161,9 @@ CONFIGS = {
 }
 
 
+WITH_STATES = ("llama", "qwen3", "gemma3")
+
+
 def build(config):
     config = {k: v for k, v in config.items()}
     parsed = AutoConfig.for_model(**config)
@@ -190,6 +194,10 @@ def main():
                     steps.append(out.logits[0, 0])
                 runs.append(torch.stack(steps))
         torch.cat(runs).numpy().astype("<f4").tofile(OUT / f"{name}.f32")
+        if name in WITH_STATES:
+            with torch.no_grad():
+                states = model.model(ids, use_cache=False).last_hidden_state[0]
+            states.numpy().astype("<f4").tofile(OUT / f"{name}.states")
         golden = {
             "made_by": f"transformers {transformers.__version__}, torch {torch.__version__}",
             "config": config,
