@@ -1,5 +1,6 @@
 #include "base/mapped_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -36,11 +37,10 @@ void advise(std::span<const std::byte> range, int advice, bool inside_only) {
   }
 }
 
-}  // namespace
-
-std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& path) {
+// Throws UserError unless it is a regular file; returns its size.
+size_t open_file(const std::filesystem::path& path, FileDescriptor& file) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer.
-  FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.fd < 0) {
     throw UserError("{}: cannot open: {}", path.string(), std::strerror(errno));
   }
@@ -51,20 +51,60 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& 
   if (!S_ISREG(info.st_mode)) {
     throw UserError("{}: not a regular file", path.string());
   }
-  const auto size = static_cast<size_t>(info.st_size);
+  return static_cast<size_t>(info.st_size);
+}
+
+}  // namespace
+
+std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& path) {
+  FileDescriptor file{-1};
+  const size_t size = open_file(path, file);
   if (size == 0) {
-    return std::shared_ptr<const MappedFile>(new MappedFile(path, nullptr, 0));
+    return std::shared_ptr<const MappedFile>(new MappedFile(path, nullptr, 0, false));
   }
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
   if (data == MAP_FAILED) {
     throw UserError("{}: cannot map {} bytes: {}", path.string(), size, std::strerror(errno));
   }
   return std::shared_ptr<const MappedFile>(
-      new MappedFile(path, static_cast<const std::byte*>(data), size));
+      new MappedFile(path, static_cast<const std::byte*>(data), size, false));
 }
 
-MappedFile::MappedFile(std::filesystem::path path, const std::byte* data, size_t size)
-    : path_(std::move(path)), data_(data), size_(size) {}
+std::shared_ptr<const MappedFile> MappedFile::read(const std::filesystem::path& path) {
+  FileDescriptor file{-1};
+  const size_t size = open_file(path, file);
+  if (size == 0) {
+    return std::shared_ptr<const MappedFile>(new MappedFile(path, nullptr, 0, true));
+  }
+  void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
+  if (data == MAP_FAILED) {
+    throw UserError("{}: there is no memory for its {} bytes", path.string(), size);
+  }
+  const std::shared_ptr<const MappedFile> result(
+      new MappedFile(path, static_cast<const std::byte*>(data), size, true));
+  constexpr size_t kAtOnce = size_t{1} << 30;
+  for (size_t at = 0; at < size;) {
+    const ssize_t count = ::pread(
+        file.fd,
+        static_cast<char*>(data) + at,
+        std::min(kAtOnce, size - at),
+        static_cast<off_t>(at));
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    if (count <= 0) {
+      throw UserError(
+          "{}: cannot read it: {}",
+          path.string(),
+          count < 0 ? std::strerror(errno) : "it has become shorter");
+    }
+    at += static_cast<size_t>(count);
+  }
+  return result;
+}
+
+MappedFile::MappedFile(std::filesystem::path path, const std::byte* data, size_t size, bool copied)
+    : path_(std::move(path)), data_(data), size_(size), copied_(copied) {}
 
 MappedFile::~MappedFile() {
   if (data_) {
@@ -73,11 +113,15 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::will_need(std::span<const std::byte> range) const {
-  advise(range, MADV_WILLNEED, false);
+  if (!copied_) {
+    advise(range, MADV_WILLNEED, false);
+  }
 }
 
 void MappedFile::drop(std::span<const std::byte> range) const {
-  advise(range, MADV_DONTNEED, true);
+  if (!copied_) {
+    advise(range, MADV_DONTNEED, true);
+  }
 }
 
 }  // namespace quince

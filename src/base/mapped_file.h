@@ -13,6 +13,8 @@ class MappedFile {
  public:
   // Throws UserError when the file is missing, not a regular file, or unreadable.
   static std::shared_ptr<const MappedFile> open(const std::filesystem::path& path);
+  // The same as a copy in memory, which drop() leaves as it is.
+  static std::shared_ptr<const MappedFile> read(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -30,10 +32,11 @@ class MappedFile {
   void drop(std::span<const std::byte> range) const;
 
  private:
-  MappedFile(std::filesystem::path path, const std::byte* data, size_t size);
+  MappedFile(std::filesystem::path path, const std::byte* data, size_t size, bool copied);
   std::filesystem::path path_;
   const std::byte* data_;
   size_t size_;
+  bool copied_;
 };
 
 }  // namespace quince

@@ -1,6 +1,7 @@
 #include "cache/kv_layer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <mlx/mlx.h>
 
@@ -15,6 +16,45 @@ int64_t round_up(int64_t rows) {
   return (rows + kStep - 1) / kStep * kStep;
 }
 
+// x's buffer is written in place: the caller's handle is the only one left when MLX evaluates.
+void write_rows(KvPlanes& planes, const KvPlanes& rows, int64_t first) {
+  const int last = static_cast<int>(first) + rows.front().shape(2);
+  for (size_t i = 0; i < planes.size(); ++i) {
+    mx::array& x = planes[i];
+    x = mx::slice_update(
+        x, rows[i], {0, 0, static_cast<int>(first), 0}, {x.shape(0), x.shape(1), last, x.shape(3)});
+  }
+}
+
+KvPlanes cut(const KvPlanes& planes, int64_t first, int64_t last) {
+  KvPlanes out;
+  for (const mx::array& x : planes) {
+    out.push_back(rows_of(x, first, last));
+  }
+  return out;
+}
+
+mx::array zeros_like_rows(const mx::array& rows, int64_t n) {
+  return mx::zeros(
+      {rows.shape(0), rows.shape(1), static_cast<int>(n), rows.shape(3)}, rows.dtype());
+}
+
+// Rows [first, last) of the old buffers, followed by room up to `capacity`.
+void reallocate(
+    KvPlanes& planes, const KvPlanes& like, int64_t first, int64_t last, int64_t capacity) {
+  const KvPlanes old = std::exchange(planes, {});
+  for (size_t i = 0; i < like.size(); ++i) {
+    if (first == last) {
+      planes.push_back(zeros_like_rows(like[i], capacity));
+    } else {
+      planes.push_back(mx::concatenate(
+          {rows_of(old[i], first, last), zeros_like_rows(like[i], capacity - (last - first))}, 2));
+    }
+  }
+}
+
+}  // namespace
+
 mx::array rows_of(const mx::array& x, int64_t first, int64_t last) {
   if (first == 0 && last == x.shape(2)) {
     return x;
@@ -25,37 +65,12 @@ mx::array rows_of(const mx::array& x, int64_t first, int64_t last) {
       {x.shape(0), x.shape(1), static_cast<int>(last), x.shape(3)});
 }
 
-// x's buffer is written in place: the caller's handle is the only one left when MLX evaluates.
-void write_rows(std::optional<mx::array>& x, const mx::array& rows, int64_t first) {
-  const int last = static_cast<int>(first) + rows.shape(2);
-  x = mx::slice_update(
-      *x, rows, {0, 0, static_cast<int>(first), 0}, {x->shape(0), x->shape(1), last, x->shape(3)});
-}
-
-mx::array zeros_like_rows(const mx::array& rows, int64_t n) {
-  return mx::zeros(
-      {rows.shape(0), rows.shape(1), static_cast<int>(n), rows.shape(3)}, rows.dtype());
-}
-
-// Rows [first, last) of the old buffer, followed by room up to `capacity`.
-void reallocate(
-    std::optional<mx::array>& x,
-    const mx::array& like,
-    int64_t first,
-    int64_t last,
-    int64_t capacity) {
-  if (!x || first == last) {
-    x = zeros_like_rows(like, capacity);
-    return;
-  }
-  x = mx::concatenate(
-      {rows_of(*x, first, last), zeros_like_rows(like, capacity - (last - first))}, 2);
-}
-
-}  // namespace
-
 size_t KvLayer::bytes() const {
-  return (keys_ ? keys_->nbytes() : 0) + (values_ ? values_->nbytes() : 0);
+  size_t sum = 0;
+  for (const mx::array& plane : planes_) {
+    sum += plane.nbytes();
+  }
+  return sum;
 }
 
 LinearKv::LinearKv(int window, int expected_length)
@@ -83,8 +98,9 @@ AttentionMask LinearKv::mask(int rows) const {
   return {"array", mx::array(bits.get(), {rows, static_cast<int>(visible)}, mx::bool_)};
 }
 
-void LinearKv::reserve(int64_t rows, const mx::array& keys, const mx::array& values) {
-  const int64_t capacity = keys_ ? keys_->shape(2) : 0;
+void LinearKv::reserve(const KvPlanes& more) {
+  const int64_t rows = more.front().shape(2);
+  const int64_t capacity = planes_.empty() ? 0 : planes_.front().shape(2);
   if (stored() + rows <= capacity) {
     return;
   }
@@ -100,20 +116,16 @@ void LinearKv::reserve(int64_t rows, const mx::array& keys, const mx::array& val
       wanted = std::max<int64_t>(wanted, expected_length_);
     }
   }
-  const int64_t last = stored();
-  reallocate(keys_, keys, drop, last, round_up(wanted));
-  reallocate(values_, values, drop, last, round_up(wanted));
+  reallocate(planes_, more, drop, stored(), round_up(wanted));
   base_ += drop;
 }
 
-std::pair<mx::array, mx::array> LinearKv::update(const mx::array& keys, const mx::array& values) {
-  const int64_t rows = keys.shape(2);
-  reserve(rows, keys, values);
+KvPlanes LinearKv::update(const KvPlanes& rows) {
+  reserve(rows);
   const int64_t first = first_visible();
-  write_rows(keys_, keys, stored());
-  write_rows(values_, values, stored());
-  length_ += rows;
-  return {rows_of(*keys_, first, stored()), rows_of(*values_, first, stored())};
+  write_rows(planes_, rows, stored());
+  length_ += rows.front().shape(2);
+  return cut(planes_, first, stored());
 }
 
 bool LinearKv::can_trim(int64_t n) const {
@@ -128,10 +140,22 @@ void LinearKv::trim(int64_t n) {
 }
 
 void LinearKv::clear() {
-  keys_.reset();
-  values_.reset();
+  planes_.clear();
   length_ = 0;
   base_ = 0;
+}
+
+std::optional<KvRows> LinearKv::rows() const {
+  if (planes_.empty()) {
+    return std::nullopt;
+  }
+  return KvRows{planes_, base_};
+}
+
+void LinearKv::restore(const KvRows& rows, int64_t length) {
+  planes_ = rows.planes;
+  base_ = rows.first;
+  length_ = length;
 }
 
 RingKv::RingKv(int max_size, int keep) : max_size_(max_size), keep_(keep) {}
@@ -172,13 +196,14 @@ mx::array RingKv::in_order(const mx::array& buffer) const {
       2);
 }
 
-void RingKv::append_many(const mx::array& keys, const mx::array& values) {
-  const auto join = [&](std::optional<mx::array>& held, const mx::array& more) {
-    if (length_ == 0) {
-      held = more;
-      return;
-    }
-    const mx::array old = in_order(*held);
+void RingKv::append_many(const KvPlanes& rows) {
+  if (length_ == 0) {
+    planes_ = rows;
+  }
+  for (size_t i = 0; length_ > 0 && i < rows.size(); ++i) {
+    mx::array& held = planes_[i];
+    const mx::array& more = rows[i];
+    const mx::array old = in_order(held);
     const int64_t surplus = old.shape(2) - (max_size_ - 1);
     if (surplus <= 0) {
       held = mx::concatenate({old, more}, 2);
@@ -186,51 +211,46 @@ void RingKv::append_many(const mx::array& keys, const mx::array& values) {
       held = mx::concatenate(
           {rows_of(old, 0, keep_), rows_of(old, keep_ + surplus, old.shape(2)), more}, 2);
     }
-  };
-  join(keys_, keys);
-  join(values_, values);
-  length_ += keys.shape(2);
-  next_ = rows();
+  }
+  length_ += rows.front().shape(2);
+  next_ = capacity();
   dropped_ = length_ > next_;
 }
 
-void RingKv::append_one(const mx::array& keys, const mx::array& values) {
-  if (rows() > max_size_) {  // after a chunk: in order, and longer than the ring
-    const int64_t size = dropped_ ? rows() : length_;
+void RingKv::append_one(const KvPlanes& rows) {
+  if (capacity() > max_size_) {  // after a chunk: in order, and longer than the ring
+    const int64_t size = dropped_ ? capacity() : length_;
     const int64_t recent = max_size_ - keep_;
-    for (auto* held : {&keys_, &values_}) {
-      *held = size <= max_size_
-                  ? rows_of(**held, 0, size)
-                  : mx::concatenate(
-                        {rows_of(**held, 0, keep_), rows_of(**held, size - recent, size)}, 2);
+    for (mx::array& held : planes_) {
+      held =
+          size <= max_size_
+              ? rows_of(held, 0, size)
+              : mx::concatenate({rows_of(held, 0, keep_), rows_of(held, size - recent, size)}, 2);
     }
-    next_ = rows();
+    next_ = capacity();
   }
-  if (length_ >= rows() && rows() < max_size_) {
-    const int64_t size = rows();
-    const int64_t capacity = std::min(max_size_, round_up(std::max(size + 1, size + size / 4)));
-    reallocate(keys_, keys, 0, size, capacity);
-    reallocate(values_, values, 0, size, capacity);
+  if (length_ >= capacity() && capacity() < max_size_) {
+    const int64_t size = capacity();
+    const int64_t wanted = std::min(max_size_, round_up(std::max(size + 1, size + size / 4)));
+    reallocate(planes_, rows, 0, size, wanted);
     next_ = length_;
   }
   if (next_ == max_size_) {
     next_ = keep_;
   }
-  write_rows(keys_, keys, next_);
-  write_rows(values_, values, next_);
+  write_rows(planes_, rows, next_);
   ++length_;
   ++next_;
   dropped_ = length_ > max_size_;
 }
 
-std::pair<mx::array, mx::array> RingKv::update(const mx::array& keys, const mx::array& values) {
-  if (keys.shape(2) > 1) {
-    append_many(keys, values);
+KvPlanes RingKv::update(const KvPlanes& rows) {
+  if (rows.front().shape(2) > 1) {
+    append_many(rows);
   } else {
-    append_one(keys, values);
+    append_one(rows);
   }
-  const int64_t visible = std::min(length_, rows());
-  return {rows_of(*keys_, 0, visible), rows_of(*values_, 0, visible)};
+  return cut(planes_, 0, std::min(length_, capacity()));
 }
 
 bool RingKv::can_trim(int64_t n) const {
@@ -243,11 +263,24 @@ void RingKv::trim(int64_t n) {
 }
 
 void RingKv::clear() {
-  keys_.reset();
-  values_.reset();
+  planes_.clear();
   length_ = 0;
   next_ = 0;
   dropped_ = false;
+}
+
+std::optional<KvRows> RingKv::rows() const {
+  if (planes_.empty() || dropped_) {
+    return std::nullopt;
+  }
+  return KvRows{planes_, 0};
+}
+
+// As after a chunk.
+void RingKv::restore(const KvRows& rows, int64_t length) {
+  planes_ = rows.planes;
+  length_ = length;
+  next_ = length;
 }
 
 }  // namespace quince

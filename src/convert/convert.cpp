@@ -1,7 +1,5 @@
 #include "convert/convert.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <system_error>
 
@@ -28,8 +26,9 @@ class Destination {
       writing_ = out_;
       return;
     }
-    if (fs::equivalent(files.path, out_, ignored)) {
-      throw UserError("{}: is the model that is being read; choose another name", out.string());
+    if (holds(out_, files.path)) {
+      throw UserError(
+          "{}: is or holds the model that is being read; choose another name", out.string());
     }
     if (!force) {
       throw UserError(
@@ -41,6 +40,7 @@ class Destination {
           out.string());
     }
     writing_ = beside("new");
+    fs::remove_all(writing_, ignored);  // of one that was killed at the last moment
   }
 
   const fs::path& writing() const {
@@ -53,8 +53,9 @@ class Destination {
       return;
     }
     fs::path old = beside("old");
-    fs::rename(out_, old);
     std::error_code error;
+    fs::remove_all(old, error);
+    fs::rename(out_, old);
     fs::rename(writing_, out_, error);
     if (error) {
       fs::rename(old, out_);
@@ -65,6 +66,19 @@ class Destination {
   }
 
  private:
+  // Whether path is folder or lies in it, itself or what it links to.
+  static bool holds(const fs::path& folder, const fs::path& path) {
+    std::error_code ignored;
+    for (fs::path at : {fs::absolute(path), fs::weakly_canonical(path, ignored)}) {
+      for (; at.has_relative_path(); at = at.parent_path()) {
+        if (fs::equivalent(at, folder, ignored)) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
   static fs::path normal(const fs::path& path) {
     if (path.empty()) {
       throw UserError("OUT '': the name is empty");
@@ -74,7 +88,7 @@ class Destination {
   }
 
   fs::path beside(const char* word) const {
-    return out_.parent_path() / fmt::format(".{}.{}-{}", out_.filename().string(), word, getpid());
+    return out_.parent_path() / fmt::format(".{}.{}", out_.filename().string(), word);
   }
 
   fs::path out_;

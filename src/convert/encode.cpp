@@ -1,7 +1,10 @@
 #include "convert/encode.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <span>
+#include <string_view>
 
 #include <mlx/mlx.h>
 
@@ -34,14 +37,44 @@ uint16_t f16_bits(float value) {
   return bits;
 }
 
+// A number that f16 cannot hold would become infinity there, and every answer of the model NaN.
+// What was infinite or NaN before stays what it is.
+void check_range(std::span<const float> values, TensorType type, std::string_view name) {
+  constexpr float kTooLarge = 65520.0f;  // rounds up to 2^16
+  if (type != TensorType::f16) {
+    return;
+  }
+  for (float value : values) {
+    if (std::abs(value) >= kTooLarge && std::isfinite(value)) {
+      throw UserError("{}: holds {}, which is too large for f16; use --dtype bf16", name, value);
+    }
+  }
+}
+
+// One such number makes a whole group of codes worthless.
+void check_finite(std::span<const float> values, std::string_view name) {
+  bool finite = true;
+  for (float value : values) {
+    finite &= std::isfinite(value);
+  }
+  if (!finite) {
+    throw UserError(
+        "{}: holds NaN or infinity and cannot be quantized; the file is damaged, download it again",
+        name);
+  }
+}
+
 // Rounds count numbers to type (f32, f16, bf16) and appends them.
-void append_rounded(Bytes& out, const float* values, size_t count, TensorType type) {
+void append_rounded(
+    Bytes& out, std::span<const float> values, TensorType type, std::string_view name) {
+  check_range(values, type, name);
+  size_t count = values.size();
   size_t width = static_cast<size_t>(info(type).bytes);
   size_t begin = out.size();
   out.resize(begin + count * width);
   std::byte* to = out.data() + begin;
   if (type == TensorType::f32) {
-    std::memcpy(to, values, count * width);
+    std::memcpy(to, values.data(), count * width);
     return;
   }
   for (size_t i = 0; i < count; i++) {
@@ -173,7 +206,7 @@ void write_cast(
   auto make = [&](int64_t first, int64_t count, Bytes& out) {
     std::vector<float> numbers(static_cast<size_t>(count * columns));
     decode(job, first, count, numbers.data());
-    append_rounded(out, numbers.data(), numbers.size(), type);
+    append_rounded(out, numbers, type, job.weight.name);
   };
   if (!job.source_layout) {
     in_slices(job.weight, slice_rows(columns), pool, make, sink, step);
@@ -217,10 +250,10 @@ void write_codes(
   };
   in_slices(job.weight, slice_rows(columns), pool, make, sink, step);
   Bytes out;
-  append_rounded(out, scales.data(), scales.size(), job.dtype);
+  append_rounded(out, scales, job.dtype, job.weight.name);
   sink(out);
   out.clear();
-  append_rounded(out, biases.data(), biases.size(), job.dtype);
+  append_rounded(out, biases, job.dtype, job.weight.name);
   sink(out);
 }
 
@@ -234,7 +267,7 @@ void write_triple(const ConvertJob& job, const ByteSink& sink, const StepHook& s
     std::vector<float> numbers(static_cast<size_t>(part.size()));
     decode_rows(part, 0, part.rows(), numbers.data());
     Bytes out;
-    append_rounded(out, numbers.data(), numbers.size(), type);
+    append_rounded(out, numbers, type, part.name);
     sink(out);
   };
   write_part(*job.scales, job.outputs[1].type);
@@ -255,6 +288,8 @@ void write_quantized(const ConvertJob& job, const ByteSink& sink, const StepHook
     mx::Shape shape{static_cast<int>(count), static_cast<int>(job.columns)};
     numbers.resize(static_cast<size_t>(count * job.columns));
     decode(job, first, count, numbers.data());
+    check_finite(numbers, job.weight.name);
+    check_range(numbers, job.dtype, job.weight.name);
     mx::array dense(numbers.data(), shape, mx::float32);
     QuantizedMatrix part = quantize(mx::astype(dense, dtype), *job.layout);
     mx::array codes = mx::contiguous(part.codes);

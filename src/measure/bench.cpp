@@ -6,6 +6,7 @@
 #include <mlx/mlx.h>
 
 #include "base/error.h"
+#include "engine/sampling/sampler.h"
 
 namespace quince {
 
@@ -98,13 +99,21 @@ double Bench::run_decode(const BenchTest& test, Sequences& sequences, int steps)
     segments.push_back({sequences.caches[static_cast<size_t>(i)].get(), 1});
     logit_rows.push_back(i);
   }
+  SamplingParams greedy;
+  greedy.temperature = 0.0f;
+  std::vector<std::unique_ptr<Sampler>> samplers;
+  std::vector<SampleRow> rows;
+  for (int i = 0; i < test.batch; i++) {
+    samplers.push_back(make_sampler(greedy, {}, mx::default_device()));
+    rows.push_back({samplers.back().get(), nullptr});
+  }
   mx::array tokens = random_tokens(random_, test.batch, model_.info().vocab_size);
   mx::eval(tokens);
   auto start = Clock::now();
   for (int step = 0; step < steps; step++) {
     // As the engine does it: this step is started before the last one's tokens are read.
     mx::array logits = model_.forward({tokens, segments, logit_rows});
-    mx::array next = mx::astype(mx::argmax(logits, -1), mx::int32);
+    mx::array next = sample_rows(logits, rows, options_.pool).ids;
     mx::async_eval(next);
     mx::eval(tokens);
     tokens = next;
@@ -116,12 +125,21 @@ double Bench::run_decode(const BenchTest& test, Sequences& sequences, int steps)
   return seconds_since(start);
 }
 
-BenchResult Bench::run(const BenchTest& test) {
-  int needed = test.depth + test.tokens;
-  int context = model_.info().context_length;
-  if (context > 0 && needed > context && !options_.cache.max_size) {
+void check_fits(const BenchTest& test, const ModelInfo& model) {
+  const int64_t needed = int64_t{test.depth} + test.tokens;
+  if (model.context_length > 0 && needed > model.context_length) {
     throw UserError(
-        "{}: needs {} tokens of context, the model has {}", test.name(), needed, context);
+        "{}: needs {} tokens of context, the model has {}",
+        test.name(),
+        needed,
+        model.context_length);
+  }
+}
+
+BenchResult Bench::run(const BenchTest& test) {
+  const int needed = test.depth + test.tokens;
+  if (!options_.cache.max_size) {
+    check_fits(test, model_.info());
   }
   Sequences sequences;
   CacheOptions cache = options_.cache;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "models/model.h"
 
 namespace quince {
@@ -45,6 +46,7 @@ struct BenchOptions {
   int prefill_chunk = 512;  // prompt tokens of one forward step, as the engine does it
   uint64_t seed = 1;        // of the random tokens
   CacheOptions cache;
+  std::shared_ptr<ThreadPool> pool;  // chooses tokens, as the engine does; required
   // Bytes of the weights that a step reads; 0: the model's weight_bytes.
   uint64_t weight_bytes_read = 0;
   std::function<void()> check;  // called between steps; throws to stop
@@ -69,6 +71,9 @@ class Bench {
   BenchOptions options_;
   uint64_t random_;
 };
+
+// Throws UserError when the test needs more context than the model has.
+void check_fits(const BenchTest& test, const ModelInfo& model);
 
 // All combinations in llama-bench's order: first prompts, then decoding, each over depths and
 // batches.

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "weights/gguf.h"
 #include "weights/hub.h"
+#include "weights/model_names.h"
 #include "weights/segmented_fetch.h"
 
 namespace quince {
@@ -22,8 +23,6 @@ namespace quince {
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr std::string_view kUsualQuant = "Q4_K_M";
 
 bool is_root_file(const std::string& name) {
   return name.find('/') == std::string::npos;
@@ -103,9 +102,16 @@ class Pull {
  public:
   Pull(const PullOptions& options, RepoName repo)
       : options_(options),
+        hub_(options.hub),
         repo_(std::move(repo)),
         cache_(options.cache.empty() ? hub_cache_folder() : options.cache),
-        folder_(repo_folder(cache_, repo_.id)) {}
+        folder_(repo_folder(cache_, repo_.id)) {
+    hub_.check = [this] {
+      if (options_.progress) {
+        options_.progress({0, 0, "asking the hub"});
+      }
+    };
+  }
 
   PullResult run() {
     choose_files();
@@ -130,7 +136,7 @@ class Pull {
   }
 
   void choose_files() {
-    listing_ = list_repo(http_, options_.hub, repo_.id, options_.revision);
+    listing_ = list_repo(http_, hub_, repo_.id, options_.revision);
     std::vector<std::string> names;
     for (const HubFile& file : listing_.files) {
       names.push_back(file.path);
@@ -139,7 +145,7 @@ class Pull {
     for (const std::string& name : wanted) {
       HubFile file = listing_.files[static_cast<size_t>(
           std::find(names.begin(), names.end(), name) - names.begin())];
-      complete(http_, options_.hub, repo_.id, listing_.commit, file);
+      complete(http_, hub_, repo_.id, listing_.commit, file);
       result_.bytes += file.size;
       files_.push_back(std::move(file));
     }
@@ -197,7 +203,7 @@ class Pull {
       }
       FetchJob job;
       job.partial = std::make_unique<PartialFile>(blob(file), file);
-      job.url = resolve_url(options_.hub, repo_.id, listing_.commit, file.path);
+      job.url = resolve_url(hub_, repo_.id, listing_.commit, file.path);
       missing += file.size - job.partial->written();
       jobs.push_back(std::move(job));
     }
@@ -207,9 +213,9 @@ class Pull {
     fetch.segment_bytes = std::max<uint64_t>(1, options_.segment_bytes);
     fetch.attempts = std::max(1, options_.attempts);
     fetch.retry_delay = options_.retry_delay;
-    fetch.token = options_.hub.token;
+    fetch.token = hub_.token;
     fetch.refuse = [&](const HttpResult& result, const std::string& path) {
-      throw_hub_error(result, options_.hub, repo_.id, path);
+      throw_hub_error(result, hub_, repo_.id, path);
     };
     fetch.progress = [&](uint64_t received, const std::string& path) {
       report(there + received, path);
@@ -265,6 +271,7 @@ class Pull {
   }
 
   const PullOptions& options_;
+  HubAccess hub_;
   RepoName repo_;
   fs::path cache_;
   fs::path folder_;
@@ -296,17 +303,7 @@ std::vector<std::string> needed_files(
   };
   const bool any_safetensors = std::any_of(names.begin(), names.end(), is_safetensors);
   if (!quant.empty() || prefers_gguf(names)) {
-    std::string first;
-    if (quant.empty()) {
-      try {
-        first = choose_gguf(names, "", repo);
-      } catch (const UserError&) {
-        first = choose_gguf(names, kUsualQuant, repo);
-      }
-    } else {
-      first = choose_gguf(names, quant, repo);
-    }
-    return gguf_parts(names, first, repo);
+    return gguf_parts(names, choose_gguf(names, quant, repo), repo);
   }
   if (!any_safetensors || !has("config.json")) {
     throw UserError(
@@ -338,11 +335,14 @@ std::vector<std::string> needed_files(
 PullResult pull_model(const PullOptions& options) {
   check_revision(options.revision);
   std::string name = options.model;
-  const auto aliases = model_aliases();
-  if (const auto alias = aliases.find(name); alias != aliases.end()) {
-    name = alias->second;
+  auto repo = parse_repo_name(name);
+  if (!repo) {
+    const auto aliases = model_aliases();
+    if (const auto alias = aliases.find(name); alias != aliases.end()) {
+      name = alias->second;
+      repo = parse_repo_name(name);
+    }
   }
-  const auto repo = parse_repo_name(name);
   if (!repo) {
     throw UserError(
         "{}: want a repository as org/name, with :QUANT for one GGUF file of it (org/name:Q4_K_M)",

@@ -17,9 +17,9 @@
 namespace quince {
 
 struct PullProgress {
-  uint64_t done = 0;  // bytes of all files, those there already included
-  uint64_t total = 0;
-  std::string file;  // one that is being fetched
+  uint64_t done = 0;   // bytes of all files, those there already included
+  uint64_t total = 0;  // 0: not known yet
+  std::string file;    // one that is being fetched
 };
 
 struct PullOptions {
@@ -28,9 +28,9 @@ struct PullOptions {
   std::filesystem::path cache;  // empty: hub_cache_folder()
   HubAccess hub;                // HubAccess::from_environment()
   int connections = 8;          // at once, over all files
-  uint64_t segment_bytes =
-      8u << 20;      // of one range request; connections * 2 of them may be in memory
-  int attempts = 6;  // without progress, for one range
+  // Of one range request at most; connections * 2 of them may be in memory.
+  uint64_t segment_bytes = 8u << 20;
+  int attempts = 6;                            // without progress, for one range
   std::chrono::milliseconds retry_delay{500};  // doubles each time
   // Called on the pulling thread about ten times a second. What it throws ends the pull; what was
   // fetched stays and is continued by the next one.

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "weights/foreign_file.h"
 #include "weights/ggml_blocks.h"
 
 static_assert(std::endian::native == std::endian::little, "GGUF and safetensors are read in place");
@@ -15,7 +16,6 @@ namespace quince {
 namespace {
 
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
-constexpr std::string_view kGitPointer = "version https://git-lfs";
 constexpr int kMaxDimensions = 4;
 constexpr int kMaxArrayDepth = 4;
 constexpr uint64_t kMaxKey = 65535;        // of the specification
@@ -99,9 +99,8 @@ class Cursor {
     return bytes_.size() - at_;
   }
 
-  bool is_git_pointer() const {
-    return std::string_view(reinterpret_cast<const char*>(bytes_.data()), bytes_.size())
-        .starts_with(kGitPointer);
+  std::string_view foreign_file() const {
+    return quince::foreign_file(bytes_);
   }
 
   std::span<const std::byte> take(uint64_t count, std::string_view what) {
@@ -201,10 +200,11 @@ class Cursor {
 uint32_t read_version(Cursor& cursor, const std::string& source) {
   const auto magic = cursor.number<uint32_t>("the magic number");
   if (magic != kMagic) {
-    if (cursor.is_git_pointer()) {
-      throw UserError("{}: is a Git LFS pointer and not the file itself: run git lfs pull", source);
-    }
-    throw UserError("{}: not a GGUF file: it does not begin with \"GGUF\"", source);
+    const std::string_view what = cursor.foreign_file();
+    throw UserError(
+        "{}: not a GGUF file: it {}",
+        source,
+        what.empty() ? "does not begin with \"GGUF\"" : fmt::format("is {}", what));
   }
   const auto version = cursor.number<uint32_t>("the version");
   if (version != 0 && (version & 0xffff) == 0) {

@@ -1,6 +1,5 @@
 // A GGUF file (or split set) as a model in Hugging Face's terms.
 #include <algorithm>
-#include <array>
 #include <set>
 
 #include "base/error.h"
@@ -9,6 +8,7 @@
 #include "weights/gguf_tokenizer.h"
 #include "weights/model_files.h"
 #include "weights/tokenizer_files.h"
+#include "weights/turn_ends.h"
 
 namespace quince {
 
@@ -17,20 +17,6 @@ namespace json = boost::json;
 
 namespace {
 
-// Texts of tokens that end a turn. Files made before their keys existed, or by careless converters,
-// name only one of them as end token. Only control tokens count: a model may have such a text as
-// ordinary words.
-constexpr std::array<std::string_view, 10> kTurnEnds{
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<end_of_turn>",
-    "<end_of_utterance>",
-    "<EOT>",
-    "[EOT]"};
 constexpr int32_t kControlToken = 3;  // of tokenizer.ggml.token_type
 
 void add_turn_ends(
@@ -38,8 +24,7 @@ void add_turn_ends(
     const std::vector<std::string_view>& tokens,
     const std::vector<int32_t>& types) {
   for (size_t i = 0; i < tokens.size() && i < types.size(); ++i) {
-    if (types[i] != kControlToken ||
-        std::find(kTurnEnds.begin(), kTurnEnds.end(), tokens[i]) == kTurnEnds.end()) {
+    if (types[i] != kControlToken || !is_turn_end(tokens[i])) {
       continue;
     }
     const auto id = static_cast<int32_t>(i);
@@ -86,6 +71,27 @@ std::vector<ChatTemplateSource> chat_templates(const GgufFile& file) {
     }
   }
   return templates;
+}
+
+// How the model's makers sample from it, in the words of generation_config.json.
+json::object generation_config(const GgufFile& file) {
+  constexpr std::pair<const char*, const char*> kKeys[] = {
+      {"general.sampling.temp", "temperature"},
+      {"general.sampling.top_k", "top_k"},
+      {"general.sampling.top_p", "top_p"},
+      {"general.sampling.min_p", "min_p"},
+      {"general.sampling.penalty_repeat", "repetition_penalty"},
+  };
+  json::object config;
+  for (const auto& [key, name] : kKeys) {
+    if (const GgufValue* value = file.find(key)) {
+      config[name] = value->to_json();
+    }
+  }
+  if (const auto temperature = file.find("general.sampling.temp")) {
+    config["do_sample"] = temperature->as_float().value_or(1) > 0;
+  }
+  return config;
 }
 
 json::object metadata_json(const GgufFile& file) {
@@ -168,6 +174,7 @@ ModelFiles open_gguf_model(const fs::path& path) {
       gguf_hf_tensors(*first.get_string("general.architecture"), files.config, std::move(tensors));
   files.tokenizer = gguf_tokenizer_source(first, files.notes);
   files.chat_templates = chat_templates(first);
+  files.generation_config = generation_config(first);
   files.metadata = metadata_json(first);
   return files;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <stdexcept>
 #include <utility>
@@ -126,6 +127,20 @@ size_t take_body(char* data, size_t size, size_t count, void* user) {
 const std::string* HttpHead::header(const std::string& name) const {
   const auto at = headers.find(name);
   return at == headers.end() ? nullptr : &at->second;
+}
+
+bool HttpResult::is_transient() const {
+  const int s = head.status;
+  return !failure.empty() || s == 408 || s == 425 || s == 429 || (s >= 500 && s != 501);
+}
+
+std::chrono::seconds HttpResult::retry_after() const {
+  const std::string* text = head.header("retry-after");
+  int seconds = 0;
+  if (text) {  // a date, which is allowed too, counts as nothing said
+    std::from_chars(text->data(), text->data() + text->size(), seconds);
+  }
+  return std::chrono::seconds(std::max(seconds, 0));
 }
 
 struct HttpClient::Impl {
@@ -312,11 +327,19 @@ void HttpClient::poll(std::chrono::milliseconds wait) {
   }
 }
 
-HttpResult HttpClient::perform(HttpRequest request) {
+HttpResult HttpClient::perform(HttpRequest request, const std::function<void()>& check) {
   std::optional<HttpResult> result;
-  start(std::move(request), [&](HttpResult done) { result = std::move(done); });
-  while (!result) {
-    poll(std::chrono::milliseconds(200));
+  const uint64_t id = start(std::move(request), [&](HttpResult done) { result = std::move(done); });
+  try {
+    while (!result) {
+      poll(std::chrono::milliseconds(100));
+      if (check) {
+        check();
+      }
+    }
+  } catch (...) {
+    cancel(id);
+    throw;
   }
   return std::move(*result);
 }

@@ -38,6 +38,11 @@ struct HttpResult {
   std::string body;      // collected, or the beginning of an error's page
   std::string failure;   // why no complete answer came ("" when one did)
   bool stopped = false;  // on_body said so
+
+  // No answer, a busy server: asking again may help.
+  bool is_transient() const;
+  // How long the server wants to be left alone; 0 when it does not say.
+  std::chrono::seconds retry_after() const;
 };
 
 class HttpClient {
@@ -57,7 +62,8 @@ class HttpClient {
   // cancel requests; what they throw leaves poll().
   void poll(std::chrono::milliseconds wait);
 
-  HttpResult perform(HttpRequest request);
+  // Waits for one answer. check is called several times a second; what it throws ends the waiting.
+  HttpResult perform(HttpRequest request, const std::function<void()>& check = {});
 
  private:
   struct Impl;

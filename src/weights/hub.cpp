@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
-#include <set>
 
 #include <fmt/ranges.h>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "weights/gguf.h"
 #include "weights/json_file.h"
@@ -18,27 +17,10 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kMaxSmallFile = 1 << 20;
-
-std::optional<fs::path> environment_path(const char* name) {
-  const char* value = std::getenv(name);
-  if (!value || !*value) {
-    return std::nullopt;
-  }
-  return fs::path(value);
-}
-
-fs::path home_folder() {
-  return environment_path("HOME").value_or(fs::path("."));
-}
-
-// Models that quince's own documentation speaks of.
-const std::pair<const char*, const char*> kBuiltInAliases[] = {
-    {"gemma3-270m", "ggml-org/gemma-3-270m-it-GGUF"},
-    {"llama3.2-1b", "bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M"},
-    {"qwen3-0.6b", "Qwen/Qwen3-0.6B-GGUF"},
-    {"smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"},
-    {"smollm2-1.7b", "HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF"},
-};
+constexpr int kDeepestFolder = 2;                   // that list_files looks into
+constexpr std::string_view kUsualQuant = "Q4_K_M";  // the usual compromise of size and quality
+constexpr std::string_view kHubPrefixes[] = {
+    "https://huggingface.co/", "https://hf.co/", "huggingface.co/", "hf.co/", "hf://"};
 
 std::string trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
@@ -98,6 +80,13 @@ fs::path hub_cache_folder() {
 
 std::optional<RepoName> parse_repo_name(std::string_view text) {
   RepoName name;
+  // As other programs write it, and as a browser's address bar has it.
+  for (const std::string_view prefix : kHubPrefixes) {
+    if (text.starts_with(prefix)) {
+      text.remove_prefix(prefix.size());
+      break;
+    }
+  }
   if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
     name.quant = text.substr(colon + 1);
     text = text.substr(0, colon);
@@ -148,6 +137,9 @@ std::vector<std::string> list_files(const fs::path& folder) {
       fs::recursive_directory_iterator(folder, fs::directory_options::skip_permission_denied, ec);
   for (; !ec && at != fs::recursive_directory_iterator(); at.increment(ec)) {
     std::error_code ignored;
+    if (at.depth() >= kDeepestFolder) {
+      at.disable_recursion_pending();
+    }
     if (at->is_regular_file(ignored)) {
       names.push_back(at->path().lexically_relative(folder).generic_string());
     }
@@ -156,8 +148,7 @@ std::vector<std::string> list_files(const fs::path& folder) {
   return names;
 }
 
-std::string choose_gguf(
-    const std::vector<std::string>& names, std::string_view quant, std::string_view source) {
+std::vector<std::string> gguf_models(const std::vector<std::string>& names) {
   std::vector<std::string> models;
   for (const std::string& name : names) {
     const auto part = gguf_part_name(name);
@@ -166,30 +157,49 @@ std::string choose_gguf(
       models.push_back(name);
     }
   }
+  return models;
+}
+
+std::string choose_gguf(
+    const std::vector<std::string>& names, std::string_view quant, std::string_view repo_id) {
+  const std::vector<std::string> models = gguf_models(names);
   if (models.empty()) {
-    throw UserError("{}: holds no GGUF model", source);
+    throw UserError("{}: holds no GGUF model", repo_id);
   }
+  if (quant.empty() && models.size() == 1) {
+    return models.front();
+  }
+  const std::string want = lower(quant.empty() ? kUsualQuant : quant);
   std::vector<std::string> chosen = models;
-  if (!quant.empty()) {
-    const std::string want = lower(quant);
-    std::erase_if(chosen, [&](const std::string& name) {
-      return lower(name) != want && !has_word(lower(name), want);
-    });
-  }
+  std::erase_if(chosen, [&](const std::string& name) {
+    return lower(name) != want && !has_word(lower(name), want);
+  });
   if (chosen.size() == 1) {
     return chosen.front();
   }
+  if (quant.empty()) {
+    throw UserError(
+        "{}: has {} GGUF models, and {} of them {} {}, which is taken when nothing is said; name "
+        "one as {}:QUANT: {}",
+        repo_id,
+        models.size(),
+        chosen.empty() ? "none" : fmt::format("{}", chosen.size()),
+        chosen.empty() ? "is" : "are",
+        kUsualQuant,
+        repo_id,
+        fmt::join(models, ", "));
+  }
   if (chosen.empty()) {
     throw UserError(
-        "{}: no GGUF file there is {}; it has {}", source, quant, fmt::join(models, ", "));
+        "{}: no GGUF file there is {}; it has {}", repo_id, quant, fmt::join(models, ", "));
   }
   throw UserError(
-      "{}: {} GGUF files fit{}: {}; name one as {}:QUANT",
-      source,
+      "{}: {} GGUF files fit {}: {}; name one as {}:FILE",
+      repo_id,
       chosen.size(),
-      quant.empty() ? "" : fmt::format(" {}", quant),
+      quant,
       fmt::join(chosen, ", "),
-      source);
+      repo_id);
 }
 
 bool prefers_gguf(const std::vector<std::string>& names) {
@@ -203,83 +213,6 @@ bool prefers_gguf(const std::vector<std::string>& names) {
     safetensors = safetensors || (in_root && name.ends_with(".safetensors"));
   }
   return gguf && !(config && safetensors);
-}
-
-std::map<std::string, std::string> model_aliases() {
-  std::map<std::string, std::string> aliases(
-      std::begin(kBuiltInAliases), std::end(kBuiltInAliases));
-  const fs::path config = environment_path("XDG_CONFIG_HOME").value_or(home_folder() / ".config");
-  const fs::path path = config / "quince" / "aliases";
-  const auto text = read_text_file_if_any(path, kMaxSmallFile);
-  if (!text) {
-    return aliases;
-  }
-  size_t begin = 0;
-  for (int number = 1; begin < text->size(); ++number) {
-    const size_t end = std::min(text->find('\n', begin), text->size());
-    std::string line = text->substr(begin, end - begin);
-    begin = end + 1;
-    line = trimmed(line.substr(0, line.find('#')));
-    if (line.empty()) {
-      continue;
-    }
-    const size_t equals = line.find('=');
-    const std::string name = equals == std::string::npos ? "" : trimmed(line.substr(0, equals));
-    const std::string target = equals == std::string::npos ? "" : trimmed(line.substr(equals + 1));
-    if (name.empty() || target.empty()) {
-      throw UserError(
-          "{}: line {}: want \"name = model\", found \"{}\"", path.string(), number, line);
-    }
-    aliases[name] = target;
-  }
-  return aliases;
-}
-
-namespace {
-
-fs::path resolve(const std::string& model, std::set<std::string>& seen) {
-  if (model.empty()) {
-    throw UserError(
-        "the model's name is empty: want a GGUF file, a directory, or a name as org/name");
-  }
-  std::error_code ec;
-  if (fs::exists(model, ec)) {
-    return model;
-  }
-  const auto aliases = model_aliases();
-  if (const auto alias = aliases.find(model); alias != aliases.end()) {
-    if (!seen.insert(model).second) {
-      throw UserError("{}: the alias leads back to itself", model);
-    }
-    return resolve(alias->second, seen);
-  }
-  const auto repo = parse_repo_name(model);
-  if (!repo) {
-    throw UserError(
-        "{}: no such file or directory, and neither an alias nor a repository name as org/name",
-        model);
-  }
-  const fs::path cache = hub_cache_folder();
-  const auto snapshot = find_snapshot(cache, repo->id);
-  if (!snapshot) {
-    throw UserError(
-        "{}: no such file or directory, and not in the hub cache {}; fetch it with: quince pull {}",
-        model,
-        cache.string(),
-        model);
-  }
-  const std::vector<std::string> files = list_files(*snapshot);
-  if (!repo->quant.empty() || prefers_gguf(files)) {
-    return *snapshot / choose_gguf(files, repo->quant, repo->id);
-  }
-  return *snapshot;
-}
-
-}  // namespace
-
-fs::path resolve_model(const std::string& model) {
-  std::set<std::string> seen;
-  return resolve(model, seen);
 }
 
 }  // namespace quince

@@ -1,5 +1,5 @@
-// The local model store: the cache layout that huggingface_hub and its friends share, and the names
-// people use for models. Nothing here goes to the network (see weights/download.h).
+// The local model store: the cache layout that huggingface_hub and its friends share. Nothing here
+// goes to the network (see weights/download.h).
 //
 //   <cache>/models--org--name/refs/main            text: a commit id
 //   <cache>/models--org--name/snapshots/<commit>/  the repository's files, symbolic links into
@@ -7,7 +7,6 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,7 +18,8 @@ namespace quince {
 // ~/.cache/huggingface/hub.
 std::filesystem::path hub_cache_folder();
 
-// "org/name", optionally "org/name:quant" or "org/name:file.gguf". quant: empty when absent.
+// "org/name", optionally "org/name:quant" or "org/name:file.gguf", and all of that behind "hf.co/",
+// "hf://" or "https://huggingface.co/". quant: empty when absent.
 struct RepoName {
   std::string id;     // "org/name"
   std::string quant;  // "Q4_K_M"
@@ -36,25 +36,22 @@ std::optional<std::filesystem::path> find_snapshot(
     std::string_view repo_id,
     std::string_view revision = "main");
 
-// The GGUF file in a snapshot that a quant name means ("q4_k_m": the .gguf whose name contains it
-// as a whole word, any case; of a split set the first part). Empty quant: the only model there,
-// else a UserError that lists the choices. names: paths relative to the snapshot.
+// The GGUF models among the files of a folder: of a split set the first part, no projectors of
+// images.
+std::vector<std::string> gguf_models(const std::vector<std::string>& names);
+
+// The GGUF model of a repository that a quant name means ("q4_k_m": the .gguf whose name contains
+// it as a whole word, any case). Empty quant: the only model there, else the Q4_K_M one. Throws a
+// UserError that lists the choices. names: paths relative to the snapshot.
 std::string choose_gguf(
-    const std::vector<std::string>& names, std::string_view quant, std::string_view source);
+    const std::vector<std::string>& names, std::string_view quant, std::string_view repo_id);
 
 // A repository or folder is taken for GGUF when it has such files and not both config.json and
 // safetensors in its root.
 bool prefers_gguf(const std::vector<std::string>& names);
 
-// Files of a directory below it, relative, '/'-separated, sorted; links followed.
+// Files of a directory and of the folders in it, two levels down, where models keep their variants
+// (no deeper: it may be anybody's home). Relative, '/'-separated, sorted; links to files followed.
 std::vector<std::string> list_files(const std::filesystem::path& folder);
-
-// Short names: the built-in ones and those in <config>/quince/aliases, lines "name = target" ('#'
-// begins a comment). <config>: XDG_CONFIG_HOME or ~/.config. Targets: anything MODEL may be.
-std::map<std::string, std::string> model_aliases();
-
-// Where MODEL lies: an existing path wins, then an alias, then a repository in the cache. Throws a
-// UserError that says what to do ("quince pull org/name").
-std::filesystem::path resolve_model(const std::string& model);
 
 }  // namespace quince

@@ -15,6 +15,8 @@ namespace json = boost::json;
 
 namespace {
 
+constexpr std::chrono::seconds kLongestWait{60};
+
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
@@ -79,6 +81,26 @@ std::string gate_advice(const HubAccess& hub, const std::string& repo) {
                    "accept its terms at {}/{} with the account that HF_TOKEN belongs to",
                    hub.endpoint,
                    repo);
+}
+
+void wait(const HubAccess& hub, std::chrono::milliseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::min(time, std::chrono::milliseconds(100)));
+    if (hub.check) {
+      hub.check();
+    }
+  }
+}
+
+HttpResult ask(HttpClient& http, const HubAccess& hub, const HttpRequest& request) {
+  HttpResult result = http.perform(request, hub.check);
+  for (int i = 1; i < hub.attempts && result.is_transient(); ++i) {
+    const std::chrono::milliseconds asked_for = std::min(result.retry_after(), kLongestWait);
+    wait(hub, std::max(hub.retry_delay * i, asked_for));
+    result = http.perform(request, hub.check);
+  }
+  return result;
 }
 
 }  // namespace
@@ -188,13 +210,7 @@ RepoListing list_repo(
   request.url = fmt::format(
       "{}/api/models/{}/revision/{}?blobs=true", hub.endpoint, url_path(repo), url_path(revision));
   request.token = hub.token;
-  HttpResult result = http.perform(request);
-  for (int i = 1; i < hub.attempts && (!result.failure.empty() || result.head.status >= 500 ||
-                                       result.head.status == 429);
-       ++i) {
-    std::this_thread::sleep_for(hub.retry_delay * i);
-    result = http.perform(request);
-  }
+  HttpResult result = ask(http, hub, request);
   if (!result.failure.empty() || result.head.status != 200) {
     throw_hub_error(result, hub, repo, "the list of its files");
   }
@@ -223,10 +239,10 @@ void complete(
   request.head = true;
   request.follow = false;  // the hub's own answer has the facts, the store's behind it has not
   request.token = hub.token;
-  HttpResult result = http.perform(request);
+  HttpResult result = ask(http, hub, request);
   if (result.head.status / 100 == 3 && !result.head.header("x-linked-etag")) {
     request.follow = true;  // a renamed repository, not the way to the store
-    result = http.perform(std::move(request));
+    result = ask(http, hub, request);
   }
   const HttpHead& head = result.head;
   if (!result.failure.empty() || head.status < 200 || head.status >= 400) {

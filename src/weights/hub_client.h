@@ -15,8 +15,10 @@ namespace quince {
 struct HubAccess {
   std::string endpoint;  // "https://huggingface.co", no slash at the end
   std::string token;     // or ""
-  int attempts = 3;      // for the list of files, when the hub does not answer or is busy
+  int attempts = 3;      // when the hub does not answer or is busy
   std::chrono::milliseconds retry_delay{500};
+  // Called several times a second while the hub is waited for; what it throws ends the waiting.
+  std::function<void()> check;
 
   // HF_ENDPOINT and HF_TOKEN. Throws UserError for an endpoint that is no http(s) URL and when
   // HF_HUB_OFFLINE is set.

@@ -13,6 +13,7 @@
 #include <boost/json/basic_parser_impl.hpp>
 
 #include "base/error.h"
+#include "base/json_events.h"
 
 namespace quince {
 
@@ -21,34 +22,17 @@ namespace json = boost::json;
 namespace {
 
 // Sees every key of a text and stops at the first that its object already has.
-class UniqueKeys {
+class UniqueKeys : public JsonEvents {
  public:
-  static constexpr size_t max_object_size = static_cast<size_t>(-1);
-  static constexpr size_t max_array_size = static_cast<size_t>(-1);
-  static constexpr size_t max_key_size = static_cast<size_t>(-1);
-  static constexpr size_t max_string_size = static_cast<size_t>(-1);
-
   std::string duplicate;
   bool found = false;
 
-  bool on_document_begin(json::error_code&) {
-    return true;
-  }
-  bool on_document_end(json::error_code&) {
-    return true;
-  }
   bool on_object_begin(json::error_code&) {
     keys_.emplace_back();
     return true;
   }
   bool on_object_end(size_t, json::error_code&) {
     keys_.pop_back();
-    return true;
-  }
-  bool on_array_begin(json::error_code&) {
-    return true;
-  }
-  bool on_array_end(size_t, json::error_code&) {
     return true;
   }
   bool on_key_part(json::string_view part, size_t, json::error_code&) {
@@ -64,36 +48,6 @@ class UniqueKeys {
       return false;
     }
     key_.clear();
-    return true;
-  }
-  bool on_string_part(json::string_view, size_t, json::error_code&) {
-    return true;
-  }
-  bool on_string(json::string_view, size_t, json::error_code&) {
-    return true;
-  }
-  bool on_number_part(json::string_view, json::error_code&) {
-    return true;
-  }
-  bool on_int64(int64_t, json::string_view, json::error_code&) {
-    return true;
-  }
-  bool on_uint64(uint64_t, json::string_view, json::error_code&) {
-    return true;
-  }
-  bool on_double(double, json::string_view, json::error_code&) {
-    return true;
-  }
-  bool on_bool(bool, json::error_code&) {
-    return true;
-  }
-  bool on_null(json::error_code&) {
-    return true;
-  }
-  bool on_comment_part(json::string_view, json::error_code&) {
-    return true;
-  }
-  bool on_comment(json::string_view, json::error_code&) {
     return true;
   }
 
@@ -206,6 +160,10 @@ std::optional<std::string> read_text_file_if_any(
     done += static_cast<size_t>(n);
   }
   text.resize(done);
+  // A byte order mark is no part of any text, but editors leave it.
+  if (text.starts_with("\xef\xbb\xbf")) {
+    text.erase(0, 3);
+  }
   return text;
 }
 

@@ -51,8 +51,12 @@ struct ModelFiles {
 };
 
 // MODEL is a GGUF file (any part of a split set), a directory, a repo id in the local hub cache, or
-// an alias (see weights/hub.h). Throws UserError. Reads headers only.
+// an alias (see weights/model_names.h). Throws UserError. Reads headers only.
 ModelFiles open_model(const std::string& model);
+
+// Reads the files that the tensors lie in into memory of this process, whole, so that nothing is
+// read while the model is loaded, and nothing that happens to the files is seen. Throws UserError.
+void read_tensors(ModelFiles& files);
 
 // The two containers (used by open_model).
 ModelFiles open_gguf_model(const std::filesystem::path& file);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "weights/foreign_file.h"
 #include "weights/ggml_blocks.h"
 #include "weights/json_file.h"
 
@@ -175,11 +176,11 @@ SafetensorsContent parse_safetensors(
         source,
         bytes.size());
   }
-  if (std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())
-          .starts_with("version https://git-lfs")) {
-    throw UserError("{}: is a Git LFS pointer and not the file itself: run git lfs pull", source);
-  }
   const auto header_size = load_unaligned<uint64_t>(bytes.data());
+  const bool sound = header_size > 0 && header_size <= kMaxHeader;
+  if (const std::string_view what = foreign_file(bytes); !sound && !what.empty()) {
+    throw UserError("{}: not a safetensors file: it is {}", source, what);
+  }
   if (header_size > kMaxHeader) {
     throw UserError(
         "{}: not a safetensors file: its header would have {} bytes, the limit is {}",

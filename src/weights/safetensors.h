@@ -30,10 +30,11 @@ SafetensorsContent parse_safetensors(
     std::string_view source,
     std::shared_ptr<const MappedFile> file);
 
-// The weights of a Hugging Face or MLX directory: model.safetensors, else the shards that
-// model.safetensors.index.json lists, else all model*.safetensors. Every shard name is checked to
-// stay inside the directory before any file is opened (symbolic links are followed: the hub cache
-// is made of them).
+// The weights of a Hugging Face or MLX directory: the shards that model.safetensors.index.json
+// lists, each with the tensors that the index gives it; else (no index, or one whose shards are
+// gone) model.safetensors; else all model*.safetensors. Every shard name is checked to stay inside
+// the directory before any file is opened (symbolic links are followed: the hub cache is made of
+// them).
 SafetensorsContent open_safetensors_directory(const std::filesystem::path& directory);
 
 // weight_map of an index text: tensor name -> shard file name, validated.

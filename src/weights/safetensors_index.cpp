@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kMaxIndex = 256u << 20;
 constexpr size_t kMaxName = 255;
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::string_view kSingleName = "model.safetensors";
 
 std::string visible(std::string_view name) {
   std::string text;
@@ -83,13 +84,49 @@ void check_unique_names(const SafetensorsContent& content, const fs::path& direc
   }
 }
 
-SafetensorsContent open_indexed(const fs::path& directory, const std::string& index_text) {
-  const std::string source = (directory / kIndexName).string();
-  const auto weight_map = parse_safetensors_index(index_text, source);
-  std::map<std::string, std::set<std::string, std::less<>>, std::less<>> shards;
-  for (const auto& [tensor, shard] : weight_map) {
+using Names = std::set<std::string, std::less<>>;
+using Shards = std::map<std::string, Names, std::less<>>;  // file -> tensors
+
+Shards read_index(const std::string& text, const std::string& source) {
+  Shards shards;
+  for (const auto& [tensor, shard] : parse_safetensors_index(text, source)) {
     shards[shard].insert(tensor);
   }
+  return shards;
+}
+
+// An index that stayed behind when its shards became one file says nothing about that file.
+bool is_stale(const Shards& shards, const fs::path& directory) {
+  const auto exists = [&](const auto& shard) { return fs::exists(directory / shard.first); };
+  return fs::exists(directory / kSingleName) && !shards.contains(kSingleName) &&
+         !std::all_of(shards.begin(), shards.end(), exists);
+}
+
+// The tensors of one shard, less old copies of those that the index has elsewhere.
+SafetensorsContent open_shard(
+    const fs::path& path, const Names& tensors, const Names& indexed, const std::string& source) {
+  SafetensorsContent content = open_safetensors(path);
+  std::erase_if(content.tensors, [&](const TensorView& tensor) {
+    return !tensors.contains(tensor.name) && indexed.contains(tensor.name);
+  });
+  Names there;
+  for (const TensorView& tensor : content.tensors) {
+    there.insert(tensor.name);
+  }
+  for (const std::string& name : tensors) {
+    if (!there.contains(name)) {
+      throw UserError(
+          "{}: tensor {} is not in {}, where the index has it",
+          source,
+          name,
+          path.filename().string());
+    }
+  }
+  return content;
+}
+
+SafetensorsContent open_shards(const fs::path& directory, const Shards& shards) {
+  Names indexed;
   for (const auto& [shard, tensors] : shards) {
     if (!fs::exists(directory / shard)) {
       throw UserError(
@@ -98,25 +135,11 @@ SafetensorsContent open_indexed(const fs::path& directory, const std::string& in
           shard,
           tensors.size());
     }
+    indexed.insert(tensors.begin(), tensors.end());
   }
   SafetensorsContent all;
   for (const auto& [shard, tensors] : shards) {
-    SafetensorsContent content = open_safetensors(directory / shard);
-    size_t found = 0;
-    for (const TensorView& tensor : content.tensors) {
-      found += tensors.count(tensor.name);
-    }
-    if (found != tensors.size()) {
-      std::set<std::string_view> there;
-      for (const TensorView& tensor : content.tensors) {
-        there.insert(tensor.name);
-      }
-      const auto missing = std::find_if(
-          tensors.begin(), tensors.end(), [&](const auto& name) { return !there.count(name); });
-      throw UserError(
-          "{}: tensor {} is not in {}, where the index has it", source, *missing, shard);
-    }
-    append(all, std::move(content));
+    append(all, open_shard(directory / shard, tensors, indexed, (directory / kIndexName).string()));
   }
   return all;
 }
@@ -178,6 +201,31 @@ std::vector<std::string> safetensors_names(const fs::path& directory) {
   return names;
 }
 
+// Neither one file nor an index: whatever is called model, else all there is.
+SafetensorsContent open_unlisted(const fs::path& directory) {
+  std::vector<std::string> names = safetensors_names(directory);
+  const auto is_model = [](const std::string& name) { return name.starts_with("model"); };
+  if (names.size() > 1 && std::any_of(names.begin(), names.end(), is_model)) {
+    std::erase_if(names, [&](const std::string& name) { return !is_model(name); });
+  }
+  if (names.empty()) {
+    const bool torch = fs::exists(directory / "pytorch_model.bin") ||
+                       fs::exists(directory / "pytorch_model.bin.index.json");
+    throw UserError(
+        "{}: holds no .safetensors file{}",
+        directory.string(),
+        torch ? ", only PyTorch .bin files, which are not read: get a safetensors version of the "
+                "model"
+              : "");
+  }
+  check_parts(names, directory);
+  SafetensorsContent content;
+  for (const std::string& name : names) {
+    append(content, open_safetensors(directory / name));
+  }
+  return content;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> parse_safetensors_index(
@@ -208,31 +256,17 @@ std::vector<std::pair<std::string, std::string>> parse_safetensors_index(
 }
 
 SafetensorsContent open_safetensors_directory(const fs::path& directory) {
+  Shards shards;
+  if (const auto index = read_text_file_if_any(directory / kIndexName, kMaxIndex)) {
+    shards = read_index(*index, (directory / kIndexName).string());
+  }
   SafetensorsContent content;
-  if (fs::exists(directory / "model.safetensors")) {
-    content = open_safetensors(directory / "model.safetensors");
-  } else if (const auto index = read_text_file_if_any(directory / kIndexName, kMaxIndex)) {
-    content = open_indexed(directory, *index);
+  if (!shards.empty() && !is_stale(shards, directory)) {
+    content = open_shards(directory, shards);
+  } else if (fs::exists(directory / kSingleName)) {
+    content = open_safetensors(directory / kSingleName);
   } else {
-    std::vector<std::string> names = safetensors_names(directory);
-    const auto is_model = [](const std::string& name) { return name.starts_with("model"); };
-    if (names.size() > 1 && std::any_of(names.begin(), names.end(), is_model)) {
-      std::erase_if(names, [&](const std::string& name) { return !is_model(name); });
-    }
-    if (names.empty()) {
-      const bool torch = fs::exists(directory / "pytorch_model.bin") ||
-                         fs::exists(directory / "pytorch_model.bin.index.json");
-      throw UserError(
-          "{}: holds no .safetensors file{}",
-          directory.string(),
-          torch ? ", only PyTorch .bin files, which are not read: get a safetensors version of the "
-                  "model"
-                : "");
-    }
-    check_parts(names, directory);
-    for (const std::string& name : names) {
-      append(content, open_safetensors(directory / name));
-    }
+    content = open_unlisted(directory);
   }
   check_unique_names(content, directory);
   return content;

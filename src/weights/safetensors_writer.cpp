@@ -45,14 +45,6 @@ void write_all(int fd, const char* data, size_t size, uint64_t offset, const fs:
   }
 }
 
-void sync_folder(const fs::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd >= 0) {
-    ::fsync(fd);
-    ::close(fd);
-  }
-}
-
 void check_plain_name(std::string_view name) {
   if (name.empty() || name.find('/') != std::string_view::npos || name.starts_with('.')) {
     throw std::invalid_argument(fmt::format("[SafetensorsWriter] bad file name \"{}\"", name));
@@ -96,22 +88,12 @@ SafetensorsWriter::SafetensorsWriter(fs::path directory, SafetensorsWriterOption
   if (fs::exists(status) && !(fs::is_directory(status) && fs::is_empty(directory_, ec))) {
     throw UserError("{}: exists already: remove it or choose another name", directory_.string());
   }
-  const fs::path parent = directory_.has_parent_path() ? directory_.parent_path() : fs::path(".");
-  fs::create_directories(parent, ec);
-  std::string pattern = (parent / ("." + directory_.filename().string() + ".tmp-XXXXXX")).string();
-  if (!::mkdtemp(pattern.data())) {
-    fail(parent, "make a folder in it");
-  }
-  ::chmod(pattern.c_str(), 0755);
-  working_ = pattern;
+  working_.emplace(directory_);
 }
 
+// Closes the files before their folder goes.
 SafetensorsWriter::~SafetensorsWriter() {
-  shards_.clear();  // closes the files
-  if (!committed_) {
-    std::error_code ignored;
-    fs::remove_all(working_, ignored);
-  }
+  shards_.clear();
 }
 
 void SafetensorsWriter::declare(
@@ -153,7 +135,7 @@ void SafetensorsWriter::lay_out() {
     shard.name = shards_.size() == 1
                      ? "model.safetensors"
                      : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards_.size());
-    shard.path = working_ / shard.name;
+    shard.path = working_->path() / shard.name;
     // Wide elements first, so that all data are aligned to their size.
     std::stable_sort(shard.tensors.begin(), shard.tensors.end(), [](auto* a, auto* b) {
       return info(a->type).bytes > info(b->type).bytes;
@@ -171,7 +153,7 @@ void SafetensorsWriter::start() {
   started_ = true;
   lay_out();
   struct statvfs disk{};
-  if (::statvfs(working_.c_str(), &disk) == 0) {
+  if (::statvfs(working_->path().c_str(), &disk) == 0) {
     const uint64_t available = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
     if (available < total_bytes()) {
       throw UserError(
@@ -235,7 +217,7 @@ void SafetensorsWriter::write(
 
 void SafetensorsWriter::add_file(std::string_view name, std::string_view text) {
   check_plain_name(name);
-  const fs::path path = working_ / name;
+  const fs::path path = working_->path() / name;
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) {
     fail(path, "create it");
@@ -254,7 +236,8 @@ void SafetensorsWriter::copy_file(const fs::path& from, std::string_view name) {
   check_plain_name(name);
   std::error_code ec;
   // Links of the hub cache are followed: the copy is a plain file.
-  fs::copy_file(fs::canonical(from, ec), working_ / name, fs::copy_options::overwrite_existing, ec);
+  fs::copy_file(
+      fs::canonical(from, ec), working_->path() / name, fs::copy_options::overwrite_existing, ec);
   if (ec) {
     throw UserError("{}: cannot copy it: {}", from.string(), ec.message());
   }
@@ -294,12 +277,8 @@ void SafetensorsWriter::commit() {
   for (const auto& tensor : tensors_) {
     tensor->shard = nullptr;
   }
-  sync_folder(working_);
-  if (::rename(working_.c_str(), directory_.c_str()) != 0) {
-    fail(directory_, "give the finished folder this name");
-  }
+  working_->settle();
   committed_ = true;
-  sync_folder(directory_.has_parent_path() ? directory_.parent_path() : fs::path("."));
 }
 
 int SafetensorsWriter::shards() const {

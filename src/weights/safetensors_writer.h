@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@
 #include <boost/json.hpp>
 
 #include "weights/tensor.h"
+#include "weights/working_folder.h"
 
 namespace quince {
 
@@ -68,7 +70,7 @@ class SafetensorsWriter {
   void write_index();
 
   std::filesystem::path directory_;
-  std::filesystem::path working_;  // hidden folder beside it
+  std::optional<WorkingFolder> working_;
   SafetensorsWriterOptions options_;
   std::vector<std::unique_ptr<Tensor>> tensors_;
   std::map<std::string, Tensor*, std::less<>> by_name_;

@@ -13,15 +13,18 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kLongestWait{60};
+constexpr uint64_t kSmallSegment = 256 << 10;
 
 struct Segment {
   uint64_t begin = 0;
-  uint64_t end = 0;       // one past the last byte
-  uint64_t received = 0;  // of this segment, so far
-  std::string buffer;     // those not yet on disk
-  uint64_t request = 0;   // 0: not running
-  bool checked = false;   // the running answer's status and range were looked at
-  int failures = 0;       // in a row, without a byte between
+  uint64_t end = 0;        // one past the last byte
+  uint64_t received = 0;   // of this segment, so far
+  uint64_t furthest = 0;   // that `received` has been; less than this is no progress
+  std::string buffer;      // those not yet on disk
+  uint64_t request = 0;    // 0: not running
+  std::string direct_url;  // that it goes to; "": to the hub
+  bool checked = false;    // the running answer's status and range were looked at
+  int failures = 0;        // in a row, without progress between
   Clock::time_point not_before{};
 
   bool complete() const {
@@ -36,6 +39,7 @@ struct Download {
   std::map<uint64_t, Segment>
       segments;  // by begin; the first one is at the end of the file on disk
   bool ranges_refused = false;
+  bool began_anew = false;  // because the server has no such range
   bool done = false;
 
   PartialFile& partial() {
@@ -45,11 +49,6 @@ struct Download {
     return job.partial->file().size;
   }
 };
-
-bool is_transient(const HttpResult& result) {
-  const int s = result.head.status;
-  return !result.failure.empty() || s == 408 || s == 425 || s == 429 || (s >= 500 && s != 501);
-}
 
 // "bytes 0-99/1234"
 bool range_matches(const std::string* header, uint64_t begin, uint64_t size) {
@@ -126,6 +125,16 @@ class Fetcher {
     }
   }
 
+  // What one connection brings in a second. Only what lies in one piece outlives an interruption:
+  // with large segments a slow line would lose minutes of it.
+  uint64_t segment_bytes() const {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    const double rate = seconds > 0 ? static_cast<double>(received_) / seconds : 0;
+    return std::min(
+        options_.segment_bytes,
+        std::max(kSmallSegment, static_cast<uint64_t>(rate / options_.connections)));
+  }
+
   // Keeps up to 2 * connections segments of a file open: that bounds the memory.
   void open_segments(Download& d) {
     const size_t limit = d.ranges_refused ? 1 : static_cast<size_t>(options_.connections) * 2;
@@ -133,7 +142,7 @@ class Fetcher {
       Segment segment;
       segment.begin = d.next_begin;
       segment.end =
-          d.ranges_refused ? d.size() : std::min(d.size(), d.next_begin + options_.segment_bytes);
+          d.ranges_refused ? d.size() : std::min(d.size(), d.next_begin + segment_bytes());
       d.next_begin = segment.end;
       d.segments.emplace(segment.begin, std::move(segment));
     }
@@ -141,6 +150,7 @@ class Fetcher {
 
   void request(Download& d, Segment& segment) {
     const bool direct = !d.direct_url.empty();
+    segment.direct_url = d.direct_url;
     HttpRequest request;
     request.url = direct ? d.direct_url : d.job.url;
     request.token = direct ? "" : options_.token;
@@ -240,8 +250,12 @@ class Fetcher {
           d.partial().file().path,
           d.size());
     }
-    segment->failures = 0;
     segment->received += bytes.size();
+    received_ += bytes.size();
+    if (segment->received > segment->furthest) {
+      segment->furthest = segment->received;
+      segment->failures = 0;
+    }
     if (segment == &d.segments.begin()->second) {
       flush(d, *segment);
       d.partial().append(bytes);
@@ -277,17 +291,23 @@ class Fetcher {
           segment->end - segment->begin);
     }
     const int status = result.head.status;
-    if (status == 416 && d.partial().written() > 0) {
-      // What lies here is no beginning of that file.
+    if (status == 416 && d.partial().written() > 0 && !d.began_anew) {
+      // What lies here is no beginning of that file. A second time it is the server's fault.
+      d.began_anew = true;
       stop_requests(d);
       d.segments.clear();
       d.partial().restart();
       d.next_begin = 0;
       return;
     }
-    if ((status == 401 || status == 403 || status == 404) && !d.direct_url.empty()) {
-      d.direct_url.clear();  // a signed address that has run out: ask the hub for a new one
-    } else if (!is_transient(result)) {
+    if ((status == 401 || status == 403 || status == 404) &&
+        url_origin(result.head.url) != url_origin(d.job.url)) {
+      // The store's signed address has run out: ask the hub for a new one. Requests that were under
+      // way with it fail like this one, maybe after another has brought the new one.
+      if (d.direct_url == segment->direct_url) {
+        d.direct_url.clear();
+      }
+    } else if (!result.is_transient()) {
       options_.refuse(result, d.partial().file().path);
       throw std::logic_error("[fetch] refuse() must throw");
     }
@@ -299,14 +319,7 @@ class Fetcher {
 
   std::chrono::milliseconds pause(const Segment& segment, const HttpResult& result) const {
     auto wait = options_.retry_delay * (1 << std::min(segment.failures - 1, 6));
-    if (const std::string* after = result.head.header("retry-after")) {
-      int seconds = 0;
-      const auto [end, error] =
-          std::from_chars(after->data(), after->data() + after->size(), seconds);
-      if (error == std::errc() && seconds > 0) {
-        wait = std::max<std::chrono::milliseconds>(wait, std::chrono::seconds(seconds));
-      }
-    }
+    wait = std::max<std::chrono::milliseconds>(wait, result.retry_after());
     return std::min<std::chrono::milliseconds>(wait, kLongestWait);
   }
 
@@ -358,6 +371,8 @@ class Fetcher {
   const FetchOptions& options_;
   std::vector<std::unique_ptr<Download>> downloads_;
   uint64_t finished_bytes_ = 0;
+  uint64_t received_ = 0;  // by this object
+  Clock::time_point start_ = Clock::now();
   Clock::time_point last_report_{};
 };
 

@@ -18,7 +18,7 @@ namespace quince {
 
 struct FetchOptions {
   int connections = 8;
-  uint64_t segment_bytes = 8u << 20;
+  uint64_t segment_bytes = 8u << 20;  // of one range request at most; a slow line has smaller ones
   int attempts = 6;
   std::chrono::milliseconds retry_delay{500};
   std::string token;

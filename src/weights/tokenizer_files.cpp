@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "weights/json_file.h"
+#include "weights/turn_ends.h"
 
 namespace quince {
 
@@ -98,7 +99,7 @@ TokenizerSource read_tokenizer_files(
 
   const auto bos = token_text(source.tokenizer_config.if_contains("bos_token"));
   const auto eos = token_text(source.tokenizer_config.if_contains("eos_token"));
-  std::set<std::string, std::less<>> wanted;
+  std::set<std::string, std::less<>> wanted(kTurnEnds.begin(), kTurnEnds.end());
   for (const auto& text : {bos, eos}) {
     if (text) {
       wanted.insert(*text);
@@ -118,6 +119,12 @@ TokenizerSource read_tokenizer_files(
   if (const auto at = eos ? facts.ids.find(*eos) : facts.ids.end(); at != facts.ids.end()) {
     const json::value id = at->second;
     add_token_ids(source.eos_token_ids, &id, "tokenizer.json");
+  }
+  for (const std::string& text : facts.special) {
+    if (is_turn_end(text)) {
+      const json::value id = facts.ids.at(text);
+      add_token_ids(source.eos_token_ids, &id, "tokenizer.json");
+    }
   }
 
   if (bos) {

@@ -19,7 +19,8 @@ namespace quince {
 
 // Facts picked out of a tokenizer.json without building it in memory (it may have 30 MB).
 struct TokenizerFacts {
-  std::map<std::string, int32_t, std::less<>> ids;           // of the wanted token texts that exist
+  std::map<std::string, int32_t, std::less<>> ids;  // of the wanted token texts that exist
+  std::set<std::string, std::less<>> special;       // those of them that are special tokens
   std::set<std::string, std::less<>> post_processor_tokens;  // special tokens it adds to one text
 };
 TokenizerFacts scan_tokenizer_json(
@@ -28,7 +29,8 @@ TokenizerFacts scan_tokenizer_json(
     std::string_view source);
 
 // Reads tokenizer.json, tokenizer_config.json and special_tokens_map.json of a directory; config
-// and generation_config add their end tokens. Throws a UserError with the remedy when there is only
+// and generation_config add their end tokens, special tokens that end a turn (turn_ends.h) are
+// among them too. Throws a UserError with the remedy when there is only
 // a tokenizer.model or vocab.json. No tokenizer at all: tokenizer_json stays empty and a note is
 // added.
 TokenizerSource read_tokenizer_files(

@@ -3,6 +3,7 @@
 #include <boost/json/basic_parser_impl.hpp>
 
 #include "base/error.h"
+#include "base/json_events.h"
 #include "weights/json_file.h"
 #include "weights/tokenizer_files.h"
 
@@ -13,33 +14,26 @@ namespace json = boost::json;
 namespace {
 
 // Follows the path of keys; list elements count as the key "[]".
-class Scanner {
+class Scanner : public JsonEvents {
  public:
-  static constexpr size_t max_object_size = static_cast<size_t>(-1);
-  static constexpr size_t max_array_size = static_cast<size_t>(-1);
-  static constexpr size_t max_key_size = static_cast<size_t>(-1);
-  static constexpr size_t max_string_size = static_cast<size_t>(-1);
-
   const std::set<std::string, std::less<>>* wanted = nullptr;
   TokenizerFacts facts;
 
-  bool on_document_begin(json::error_code&) {
-    return true;
-  }
-  bool on_document_end(json::error_code&) {
-    return true;
-  }
   bool on_object_begin(json::error_code&) {
     enter(false);
     if (in_added_token()) {
       content_.clear();
       id_ = -1;
+      special_ = false;
     }
     return true;
   }
   bool on_object_end(size_t, json::error_code&) {
     if (in_added_token() && id_ >= 0 && wanted->count(content_)) {
       facts.ids[content_] = id_;
+      if (special_) {
+        facts.special.insert(content_);
+      }
     }
     leave();
     return true;
@@ -85,9 +79,6 @@ class Scanner {
     text_.clear();
     return true;
   }
-  bool on_number_part(json::string_view, json::error_code&) {
-    return true;
-  }
   bool on_int64(int64_t value, json::string_view, json::error_code&) {
     if (value < 0 || value > INT32_MAX) {
       return true;
@@ -101,22 +92,10 @@ class Scanner {
     }
     return true;
   }
-  bool on_uint64(uint64_t, json::string_view, json::error_code&) {
-    return true;
-  }
-  bool on_double(double, json::string_view, json::error_code&) {
-    return true;
-  }
-  bool on_bool(bool, json::error_code&) {
-    return true;
-  }
-  bool on_null(json::error_code&) {
-    return true;
-  }
-  bool on_comment_part(json::string_view, json::error_code&) {
-    return true;
-  }
-  bool on_comment(json::string_view, json::error_code&) {
+  bool on_bool(bool value, json::error_code&) {
+    if (in_added_token() && path_.back().key == "special") {
+      special_ = value;
+    }
     return true;
   }
 
@@ -158,6 +137,7 @@ class Scanner {
   std::string text_;
   std::string content_;  // of the added token that is open
   int32_t id_ = -1;
+  bool special_ = false;
   bool unigram_ = false;
   int32_t position_ = 0;
 };

@@ -61,6 +61,19 @@ TEST_F(MappedFileTest, OutlivesTheDirectoryEntry) {
   EXPECT_EQ(text_of(*file), "still here");
 }
 
+TEST_F(MappedFileTest, ACopyIsTheProgramsOwn) {
+  const std::string text = "some bytes of a file";
+  const auto file = MappedFile::read(write("a", text));
+  EXPECT_EQ(file->path(), folder_ / "a");
+  write("a", "other");
+  file->drop(file->bytes());
+  file->will_need(file->bytes());
+  EXPECT_EQ(text_of(*file), text);
+  EXPECT_TRUE(MappedFile::read(write("empty", ""))->bytes().empty());
+  EXPECT_THROW(MappedFile::read(folder_ / "absent"), UserError);
+  EXPECT_THROW(MappedFile::read(folder_), UserError);
+}
+
 TEST_F(MappedFileTest, HintsChangeNothing) {
   std::string text(1'000'000, 'x');
   for (size_t i = 0; i < text.size(); ++i) {

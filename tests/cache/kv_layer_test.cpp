@@ -51,9 +51,9 @@ void check_chunks(KvLayer& layer, const std::vector<int>& chunks, const Rule& ru
   for (const int n : chunks) {
     const int64_t first = layer.length();
     const AttentionMask mask = layer.mask(n);
-    const auto [keys, values] = layer.update(rows_at(first, n), rows_at(first, n));
-    ASSERT_EQ(keys.shape(), values.shape());
-    const auto seen = visible(keys, mask, n);
+    const KvPlanes planes = layer.update({rows_at(first, n), rows_at(first, n)});
+    ASSERT_EQ(planes[0].shape(), planes[1].shape());
+    const auto seen = visible(planes[0], mask, n);
     for (int i = 0; i < n; ++i) {
       std::vector<int64_t> want;
       for (int64_t key = 0; key <= first + i; ++key) {
@@ -109,7 +109,7 @@ TEST(RingKv, SeesTheKeptAndTheLatest) {
 TEST(RingKv, HoldsNoMoreThanItsSizeWhenDecoding) {
   RingKv layer(8, 4);
   for (int i = 0; i < 50; ++i) {
-    layer.update(rows_at(i, 1), rows_at(i, 1));
+    layer.update({rows_at(i, 1), rows_at(i, 1)});
   }
   EXPECT_EQ(layer.bytes(), 2u * 8 * 2 * 4 * sizeof(float));
 }
@@ -118,8 +118,8 @@ TEST(LinearKv, WindowHoldsABoundedNumberOfRows) {
   LinearKv layer(8, 0);
   size_t most = 0;
   for (int i = 0; i < 3000; ++i) {
-    const auto [k, v] = layer.update(rows_at(i, 1), rows_at(i, 1));
-    mx::eval(k, v);
+    const KvPlanes planes = layer.update({rows_at(i, 1), rows_at(i, 1)});
+    mx::eval(planes);
     most = std::max(most, layer.bytes());
   }
   EXPECT_LE(most, 2u * 512 * 2 * 4 * sizeof(float));
@@ -189,11 +189,12 @@ TEST(KvLayer, StepsWriteInPlace) {
     int moves = 0;
     for (int i = 0; i < steps; ++i) {
       {
-        const auto [k, v] = layer->update(rows_at(i, 1), rows_at(i, 1));
-        const mx::array out = mx::fast::scaled_dot_product_attention(rows_at(i, 1), k, v, 1.0f);
+        const KvPlanes planes = layer->update({rows_at(i, 1), rows_at(i, 1)});
+        const mx::array out =
+            mx::fast::scaled_dot_product_attention(rows_at(i, 1), planes[0], planes[1], 1.0f);
         mx::eval(out);
       }
-      const void* now = layer->keys()->data<void>();
+      const void* now = layer->planes()[0].data<void>();
       moves += now != buffer;
       buffer = now;
     }
@@ -205,21 +206,22 @@ TEST(KvLayer, StepsWriteInPlace) {
 TEST(KvLayer, StepsInFlightWriteInPlace) {
   LinearKv layer(0, 1000);
   const auto step = [&](int i) {
-    const auto [k, v] = layer.update(rows_at(i, 1), rows_at(i, 1));
-    mx::array out = mx::fast::scaled_dot_product_attention(rows_at(i, 1), k, v, 1.0f);
+    const KvPlanes planes = layer.update({rows_at(i, 1), rows_at(i, 1)});
+    mx::array out =
+        mx::fast::scaled_dot_product_attention(rows_at(i, 1), planes[0], planes[1], 1.0f);
     mx::async_eval(out);
     return out;
   };
   mx::array last = step(0);
   last.eval();
-  const void* buffer = layer.keys()->data<void>();
+  const void* buffer = layer.planes()[0].data<void>();
   for (int i = 1; i < 500; ++i) {
     mx::array next = step(i);
     last.eval();
     last = next;
   }
   last.eval();
-  EXPECT_EQ(layer.keys()->data<void>(), buffer);
+  EXPECT_EQ(layer.planes()[0].data<void>(), buffer);
 }
 
 TEST(LinearKv, GrowsByAShareNotByASteadyAmount) {
@@ -227,8 +229,8 @@ TEST(LinearKv, GrowsByAShareNotByASteadyAmount) {
   int moves = 0;
   size_t bytes = 0;
   for (int i = 0; i < 20000; i += 10) {
-    const auto [k, v] = layer.update(rows_at(i, 10), rows_at(i, 10));
-    mx::eval(k, v);
+    const KvPlanes planes = layer.update({rows_at(i, 10), rows_at(i, 10)});
+    mx::eval(planes);
     moves += layer.bytes() != bytes;
     bytes = layer.bytes();
   }
@@ -238,16 +240,16 @@ TEST(LinearKv, GrowsByAShareNotByASteadyAmount) {
 
 TEST(ComposedCache, OptionsDecideTheLayers) {
   const CacheOptions plain;
-  ComposedCache cache({0, 8}, plain, mx::float32);
+  ComposedCache cache({0, 8}, plain, mx::float32, 2, 4);
   EXPECT_EQ(cache.length(), 0);
   EXPECT_EQ(cache.bytes(), 0u);
   CacheOptions rotating;
   rotating.max_size = 4;
-  EXPECT_THROW(ComposedCache({0}, rotating, mx::float32), UserError);  // keep is 4
+  EXPECT_THROW(ComposedCache({0}, rotating, mx::float32, 2, 4), UserError);  // keep is 4
   rotating.keep = 3;
-  ComposedCache ring({0}, rotating, mx::float32);
+  ComposedCache ring({0}, rotating, mx::float32, 2, 4);
   for (int i = 0; i < 9; ++i) {
-    ring.layer(0).update(rows_at(i, 1), rows_at(i, 1));
+    ring.layer(0).update({rows_at(i, 1), rows_at(i, 1)});
   }
   EXPECT_EQ(ring.length(), 9);
   EXPECT_FALSE(ring.trim(1));

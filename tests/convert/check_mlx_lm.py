@@ -1,12 +1,11 @@
-#!/ usr / bin / env python3
-""
-    "Does mlx-lm read what `quince convert` writes, and say the same?
+#!/usr/bin/env python3
+"""Does mlx-lm read what `quince convert` writes, and say the same?
 
-    check_mlx_lm.py QUINCE MODEL[--tokens 24]
+  check_mlx_lm.py QUINCE MODEL [--tokens 24]
 
-    MODEL is converted in several ways; each result is loaded by mlx-lm, everything in f32 on the CPU, and
-its greedy tokens are compared with those of `quince run` on the same folder, for several prompts. The
-prompts' own tokens are compared too. Needs mlx-lm; exit status 1 when anything differs.
+MODEL is converted in several ways; each result is loaded by mlx-lm, everything in f32 on the CPU, and its greedy
+tokens are compared with those of `quince run` on the same folder, for several prompts. The prompts' own tokens are
+compared too. Needs mlx-lm; exit status 1 when anything differs.
 """
 
 import argparse

@@ -106,6 +106,38 @@ std::vector<float> noise(size_t count, uint64_t seed) {
   return out;
 }
 
+TEST(Convert, NumbersThatTheOutputCannotHold) {
+  for (float number : {1e5f, INFINITY, -INFINITY, NAN}) {
+    std::vector<float> numbers = noise(64 * 64, 1);
+    numbers[77] = number;
+    std::vector<std::byte> bytes(numbers.size() * sizeof(float));
+    std::memcpy(bytes.data(), numbers.data(), bytes.size());
+    ModelFiles files =
+        one_matrix(make_tensor("model.x.weight", TensorType::f32, {64, 64}, std::move(bytes)));
+    for (bool quantized : {false, true}) {
+      for (TensorType type : {TensorType::f16, TensorType::bf16}) {
+        TempFolder folder;
+        ConvertOptions options = options_for(folder / "out");
+        options.dtype = type;
+        options.policy = quantized ? uniform_policy({4, 32, "affine"}) : options.policy;
+        if (quantized && !std::isfinite(number)) {
+          EXPECT_THAT(
+              user_error([&] { convert(files, options); }),
+              HasSubstr("model.x.weight: holds NaN or infinity and cannot be quantized"));
+        } else if (type == TensorType::f16 && std::isfinite(number)) {
+          EXPECT_THAT(
+              user_error([&] { convert(files, options); }),
+              HasSubstr("model.x.weight: holds 100000, which is too large for f16"));
+        } else {
+          convert(files, options);
+          continue;
+        }
+        EXPECT_TRUE(fs::is_empty(folder.path()));
+      }
+    }
+  }
+}
+
 // Blocks of Q4_1 and Q8_0 with sensible scales.
 TensorView block_matrix(TensorType type, int64_t rows, int64_t columns) {
   std::vector<std::byte> bytes;
@@ -401,6 +433,20 @@ TEST(Convert, OverItselfIsRefused) {
   forced.force = true;
   EXPECT_THAT(
       user_error([&] { convert(open_model(folder / "out"), forced); }), HasSubstr("being read"));
+}
+
+// --force would remove it together with the old folder.
+TEST(Convert, OverAFolderThatHoldsTheModelIsRefused) {
+  TempFolder folder;
+  convert(load_golden("llama").files(), options_for(folder / "out"));
+  convert(load_golden("llama").files(), options_for(folder / "out/inner"));
+  fs::create_directory_symlink(folder / "out/inner", folder / "link");
+  ConvertOptions forced = options_for(folder / "out");
+  forced.force = true;
+  for (const fs::path& model : {folder / "out/inner", folder / "link", folder / "out/inner/"}) {
+    EXPECT_THAT(user_error([&] { convert(open_model(model), forced); }), HasSubstr("being read"));
+  }
+  EXPECT_TRUE(fs::exists(folder / "out/inner/model.safetensors"));
 }
 
 TEST(Convert, ShardsAreCutAndFound) {

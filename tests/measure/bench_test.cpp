@@ -29,12 +29,18 @@ TEST(BenchTests, AllCombinations) {
       testing::ElementsAre("pp128", "tg32", "tg32 b4", "pp128 d100", "tg32 d100", "tg32 b4 d100"));
 }
 
+BenchOptions bench_options() {
+  BenchOptions options;
+  options.pool = std::make_shared<ThreadPool>(2);
+  return options;
+}
+
 struct Fixture {
   std::shared_ptr<FakeModelLog> log = std::make_shared<FakeModelLog>();
   FakeModel model;
   explicit Fixture(bool can_trim = true) : model(32, log, can_trim) {}
   BenchResult run(const BenchTest& test, int repetitions = 2, int chunk = 512) {
-    BenchOptions options;
+    BenchOptions options = bench_options();
     options.repetitions = repetitions;
     options.prefill_chunk = chunk;
     return Bench(model, options).run(test);
@@ -71,7 +77,7 @@ TEST(Bench, CachesThatCannotRewindAreFilledAgain) {
 
 TEST(Bench, BandwidthFollowsFromBytesAndSteps) {
   Fixture fixture;
-  BenchOptions options;
+  BenchOptions options = bench_options();
   options.repetitions = 1;
   options.weight_bytes_read = 1'000'000'000;
   BenchResult result = Bench(fixture.model, options).run({BenchTest::Kind::decode, 10, 2, 0});
@@ -93,7 +99,7 @@ TEST(Bench, ContextIsChecked) {
 
 TEST(Bench, CanBeStopped) {
   Fixture fixture;
-  BenchOptions options;
+  BenchOptions options = bench_options();
   int calls = 0;
   options.check = [&] {
     if (++calls == 5) {

@@ -50,19 +50,27 @@ class FakeHub {
   std::string repo = "org/name";
   std::string commit = "0123456789abcdef0123456789abcdef01234567";
   std::map<std::string, File> files;
-  bool tells_blobs = true;       // sizes and hashes in the listing
-  bool ranges = true;            // false: answers 200 with everything
-  std::string needs_token;       // 401 without it
-  std::string store;             // origin of a second server that LFS files are redirected to
-  std::string error_code;        // x-error-code of refusals
-  int refusal = 0;               // this status for everything
-  std::string wrong_sha256;      // told instead of the right one
-  std::string retry_after;       // header of 503 answers
-  std::atomic<int> failures{0};  // that many 503 answers first, not to the listing
-  std::atomic<int> resets{0};    // that many bodies end with a reset in the middle
-  std::atomic<int> shorts{0};    // that many bodies end in the middle, with an orderly close
-  std::atomic<int> listing_failures{0};
-  std::atomic<int> stale_store{0};  // that many 403 answers of the store first
+  bool tells_blobs = true;          // sizes and hashes in the listing
+  bool ranges = true;               // false: answers 200 with everything
+  std::string needs_token;          // 401 without it
+  std::string store;                // origin of a second server that LFS files are redirected to
+  std::string error_code;           // x-error-code of refusals
+  int refusal = 0;                  // this status for everything
+  std::string wrong_sha256;         // told instead of the right one
+  std::string retry_after;          // header of 503 answers
+  size_t no_range_from = SIZE_MAX;  // 416 for ranges that begin there or later
+  std::string page;                 // 200 and this instead of every file
+  std::atomic<size_t> bytes_per_second{0};  // of each connection; 0: as fast as it goes
+  std::atomic<bool> silent{false};          // takes requests and answers none
+  std::atomic<int> failures{0};             // that many 503 answers first, not to the listing
+  std::atomic<int> resets{0};               // that many bodies end with a reset in the middle
+  std::atomic<int> shorts{0};  // that many bodies end in the middle, with an orderly close
+  std::atomic<int> listing_failures{0};         // 503 answers
+  std::atomic<int> head_failures{0};            // 503 answers
+  const FakeHub* keys = nullptr;                // the store, when its addresses run out
+  std::atomic<int> key{0};                      // of the store's good addresses
+  std::atomic<int> requests_of_a_key{1 << 30};  // then the store's key changes
+  std::atomic<int> stale_store{0};              // that many 403 answers of the store first
 
   FakeHub() : acceptor_(context_, {boost::asio::ip::make_address("127.0.0.1"), 0}) {
     acceptor_thread_ = std::thread([this] { accept(); });
@@ -73,7 +81,7 @@ class FakeHub {
       // Wakes accept().
       boost::system::error_code ec;
       Socket socket(context_);
-      socket.connect(acceptor_.local_endpoint(), ec);
+      (void)socket.connect(acceptor_.local_endpoint(), ec);
     }
     acceptor_thread_.join();
     std::lock_guard lock(mutex_);
@@ -133,7 +141,7 @@ class FakeHub {
     while (!stopping_) {
       boost::system::error_code ec;
       Socket socket(context_);
-      acceptor_.accept(socket, ec);
+      (void)acceptor_.accept(socket, ec);
       if (ec || stopping_) {
         continue;
       }
@@ -162,6 +170,9 @@ class FakeHub {
              std::string(request[http::field::authorization]),
              std::string(request[http::field::range])});
       }
+      while (silent && !stopping_) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
       Response response = answer(request);
       response.keep_alive(request.keep_alive());
       response.content_length(response.body().size());
@@ -186,8 +197,11 @@ class FakeHub {
       return !ec;
     }
     if (ending == Ending::whole) {
-      http::write(socket, serializer, ec);
-      return !ec;
+      if (bytes_per_second == 0) {
+        http::write(socket, serializer, ec);
+        return !ec;
+      }
+      return send_slowly(socket, response, serializer);
     }
     serializer.split(true);
     http::write_header(socket, serializer, ec);
@@ -196,10 +210,28 @@ class FakeHub {
     if (ending == Ending::reset) {
       // Let the half arrive, or the reset would take it along.
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
-      socket.set_option(boost::asio::socket_base::linger(true, 0), ec);
+      (void)socket.set_option(boost::asio::socket_base::linger(true, 0), ec);
     }
-    socket.close(ec);
+    (void)socket.close(ec);
     return false;
+  }
+
+  bool send_slowly(
+      Socket& socket,
+      const Response& response,
+      boost::beast::http::response_serializer<boost::beast::http::string_body>& serializer) {
+    constexpr size_t kPiece = 16'384;
+    boost::system::error_code ec;
+    serializer.split(true);
+    boost::beast::http::write_header(socket, serializer, ec);
+    const std::string& body = response.body();
+    for (size_t at = 0; at < body.size() && !ec && !stopping_; at += kPiece) {
+      const size_t size = std::min(kPiece, body.size() - at);
+      boost::asio::write(socket, boost::asio::buffer(body.data() + at, size), ec);
+      std::this_thread::sleep_for(
+          std::chrono::duration<double>(static_cast<double>(size) / bytes_per_second));
+    }
+    return !ec && !stopping_;
   }
 
   static bool is_listing(const Request& request) {
@@ -216,7 +248,7 @@ class FakeHub {
       return plain(401);
     }
     if (is_listing(request)) {
-      return listing_failures-- > 0 ? plain(502) : listing(target);
+      return listing_failures-- > 0 ? plain(503) : listing(target);
     }
     const std::string prefix = "/" + repo + "/resolve/" + commit + "/";
     const std::string stored = "/store/";
@@ -224,6 +256,16 @@ class FakeHub {
       return content(request, target.substr(prefix.size()), true);
     }
     if (target.starts_with(stored)) {
+      if (requests_of_a_key-- == 0) {
+        ++key;
+      }
+      const size_t question = target.find('?');
+      if (question != std::string::npos) {
+        const bool good = target.substr(question + 1) == std::to_string(key);
+        return good
+                   ? content(request, target.substr(stored.size(), question - stored.size()), false)
+                   : plain(403);
+      }
       return stale_store-- > 0 ? plain(403) : content(request, target.substr(stored.size()), false);
     }
     return plain(404);
@@ -271,6 +313,9 @@ class FakeHub {
     }
     const File& file = files.at(path);
     const bool head = request.method() == http::verb::head;
+    if (head && head_failures-- > 0) {
+      return plain(503);
+    }
     Response response;
     if (from_hub) {
       response.set("X-Repo-Commit", commit);
@@ -281,18 +326,24 @@ class FakeHub {
       }
       if (file.lfs && !store.empty()) {
         response.result(302);
-        response.set(http::field::location, store + "/store/" + path);
+        response.set(
+            http::field::location,
+            store + "/store/" + path + (keys ? "?" + std::to_string(keys->key) : ""));
         return response;
       }
     }
     if (!head && failures-- > 0) {
       return plain(503);
     }
+    if (!page.empty() && !head) {
+      response.body() = page;
+      return response;
+    }
     const std::string range(request[http::field::range]);
     size_t first = 0;
     size_t last = 0;
     if (ranges && std::sscanf(range.c_str(), "bytes=%zu-%zu", &first, &last) == 2) {
-      if (first >= file.content.size()) {
+      if (first >= std::min(file.content.size(), no_range_from)) {
         return plain(416);
       }
       last = std::min(last, file.content.size() - 1);

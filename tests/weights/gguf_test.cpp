@@ -121,7 +121,13 @@ TEST(Gguf, Versions) {
   EXPECT_THAT(error_of(GgufBytes(4).build()), HasSubstr("version 4 is not supported"));
   EXPECT_THAT(error_of(GgufBytes(0).build()), HasSubstr("version 0"));
   EXPECT_THAT(error_of(GgufBytes(0x03000000).build()), HasSubstr("big-endian"));
-  EXPECT_THAT(error_of("PK\x03\x04 and so on, a zip"), HasSubstr("not a GGUF file"));
+  EXPECT_THAT(error_of("PK\x03\x04 and so on, a zip"), HasSubstr("not a GGUF file: it is a zip"));
+  EXPECT_THAT(error_of("<!DOCTYPE html><html>"), HasSubstr("a web page"));
+  EXPECT_THAT(error_of("tjgg" + raw<uint32_t>(3)), HasSubstr("came before GGUF"));
+  EXPECT_THAT(error_of("\x1f\x8b\x08 gzip"), HasSubstr("unpack it first"));
+  EXPECT_THAT(error_of(std::string(64, '\0')), HasSubstr("zeros"));
+  EXPECT_THAT(error_of(test::safetensors_bytes("{\"a\":{}}", "")), HasSubstr("the directory"));
+  EXPECT_THAT(error_of("something else"), HasSubstr("does not begin with \"GGUF\""));
   EXPECT_THAT(error_of("version https://git-lfs.github.com/spec/v1\n"), HasSubstr("git lfs pull"));
   EXPECT_THAT(error_of(""), HasSubstr("cut off"));
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -152,6 +153,40 @@ TEST(GgufTokenizer, DecodesWhatItEncodes) {
       for (Token id : tokenizer.encode("x" + special + "y")) {
         EXPECT_FALSE(tokenizer.is_special(id)) << special;
       }
+    }
+  }
+}
+
+// TOK-05: long runs of one kind of character in every vocabulary: no recursion, no quadratic time.
+TEST(GgufTokenizer, LongRunsInEveryVocabulary) {
+  const auto folder = models_folder();
+  if (!folder) {
+    GTEST_SKIP() << "QUINCE_TEST_MODELS is not set";
+  }
+  std::vector<fs::path> paths{
+      *folder / "SmolLM2-135M-Instruct.Q4_1.gguf", *folder / "gemma-3-270m-q4_k_m.gguf"};
+  for (const auto& entry : fs::directory_iterator(*folder / "llama.cpp-models")) {
+    if (fs::exists(entry.path().string() + ".inp")) {
+      paths.push_back(entry.path());
+    }
+  }
+  EXPECT_GE(paths.size(), 17u);
+  for (const fs::path& path : paths) {
+    const Tokenizer tokenizer = load(path);
+    for (const std::string unit : {"A", "\n", " ", "1", "!", "漢", "\u0301", "z\n", "'s"}) {
+      const auto seconds = [&](size_t count) {
+        std::string text;
+        for (size_t i = 0; i < count; ++i) {
+          text += unit;
+        }
+        const std::clock_t start = std::clock();  // of this process: the machine may be busy
+        tokenizer.encode(text);
+        return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+      };
+      const double half = seconds(100'000);
+      const double whole = seconds(200'000);
+      EXPECT_LT(whole, 5) << path.filename() << " " << unit;
+      EXPECT_LT(whole, std::max(4 * half, 0.5)) << path.filename() << " " << unit;
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "weights/files.h"
+#include "weights/model_files.h"
 
 namespace quince {
 namespace {
@@ -57,6 +58,19 @@ TEST(Hub, RepositoryNames) {
   EXPECT_EQ(repo_folder("/c", "org/name"), "/c/models--org--name");
 }
 
+TEST(Hub, RepositoryNamesAsOthersWriteThem) {
+  for (const std::string prefix :
+       {"hf.co/", "hf://", "huggingface.co/", "https://huggingface.co/", "https://hf.co/"}) {
+    const auto name = parse_repo_name(prefix + "org/name:Q8_0");
+    ASSERT_TRUE(name) << prefix;
+    EXPECT_EQ(name->id, "org/name") << prefix;
+    EXPECT_EQ(name->quant, "Q8_0") << prefix;
+  }
+  for (const char* bad : {"https://example.com/org/name", "https://org/name", "hf.co/name"}) {
+    EXPECT_FALSE(parse_repo_name(bad)) << bad;
+  }
+}
+
 TEST(Hub, ChoosesByQuant) {
   const std::vector<std::string> names{
       "README.md",
@@ -74,73 +88,30 @@ TEST(Hub, ChoosesByQuant) {
   EXPECT_EQ(choose_gguf(names, "Q8_0", "r"), "sub/m-Q8_0-00001-of-00002.gguf");
   EXPECT_EQ(choose_gguf(names, "m.IQ4_XS.gguf", "r"), "m.IQ4_XS.gguf");
   EXPECT_THAT(user_error([&] { choose_gguf(names, "Q2_K", "org/r"); }), HasSubstr("m.Q4_K_M.gguf"));
-  EXPECT_THAT(user_error([&] { choose_gguf(names, "", "org/r"); }), HasSubstr("org/r:QUANT"));
+  EXPECT_EQ(choose_gguf(names, "", "org/r"), "m.Q4_K_M.gguf");
+  const std::vector<std::string> others{"m.Q4_0.gguf", "m.Q8_0.gguf"};
+  EXPECT_THAT(user_error([&] { choose_gguf(others, "", "org/r"); }), HasSubstr("org/r:QUANT"));
+  EXPECT_THAT(user_error([&] { choose_gguf(others, "", "org/r"); }), HasSubstr("m.Q8_0.gguf"));
   EXPECT_THAT(user_error([&] { choose_gguf({"a.txt"}, "", "org/r"); }), HasSubstr("no GGUF model"));
   EXPECT_EQ(choose_gguf({"only.gguf"}, "", "r"), "only.gguf");
 }
 
-class Resolve : public ::testing::Test {
- protected:
-  void alias_file(const std::string& text) {
-    config_.write("quince/aliases", text);
+TEST(ListFiles, GoesTwoFoldersDown) {
+  test::TempFolder folder;
+  for (const char* name : {"a", "b/a", "b/b/a", "b/b/b/a", "b/b/b/b/a"}) {
+    folder.write(name, "x");
   }
-  void cached(const std::string& repo, const std::vector<std::string>& files) {
-    const std::string folder = repo_folder("", repo).string();
-    cache_.write(folder + "/refs/main", "c0ffee");
-    for (const std::string& file : files) {
-      cache_.write(folder + "/snapshots/c0ffee/" + file, "x");
-    }
-  }
-  fs::path snapshot(const std::string& repo) {
-    return repo_folder(cache_.path(), repo) / "snapshots" / "c0ffee";
-  }
-  test::TempFolder config_;
-  test::TempFolder cache_;
-  ScopedEnvironment config_home_{"XDG_CONFIG_HOME", config_.path().c_str()};
-  ScopedEnvironment cache_home_{"HF_HUB_CACHE", cache_.path().c_str()};
-};
-
-TEST_F(Resolve, PathsAliasesAndRepositories) {
-  test::TempFolder models;
-  const auto file = models.write("m.gguf", "x");
-  EXPECT_EQ(resolve_model(file.string()), file);
-  alias_file(
-      "# models of this house\n\n mine = " + file.string() +
-      "  # the good one\nother=org/name\nfast = mine\n");
-  EXPECT_EQ(resolve_model("mine"), file);
-  EXPECT_EQ(resolve_model("fast"), file);
-  cached("org/name", {"config.json", "model.safetensors"});
-  EXPECT_EQ(resolve_model("org/name"), snapshot("org/name"));
-  EXPECT_EQ(resolve_model("other"), snapshot("org/name"));
-  cached("org/quants", {"m-Q4_K_M.gguf", "m-Q8_0.gguf"});
-  EXPECT_EQ(resolve_model("org/quants:q8_0"), snapshot("org/quants") / "m-Q8_0.gguf");
-  EXPECT_THAT(user_error([] { resolve_model("org/quants"); }), HasSubstr("2 GGUF files"));
+  fs::create_directory_symlink("..", folder.path() / "b" / "up");
+  EXPECT_THAT(list_files(folder.path()), ElementsAre("a", "b/a", "b/b/a"));
 }
 
-TEST_F(Resolve, WhatIsNotThere) {
-  EXPECT_THAT(user_error([] { resolve_model("org/absent"); }), HasSubstr("quince pull org/absent"));
-  EXPECT_THAT(user_error([] { resolve_model("nonsense"); }), HasSubstr("neither an alias"));
-  EXPECT_THAT(user_error([] { resolve_model(""); }), HasSubstr("empty"));
-  EXPECT_THAT(user_error([] { resolve_model("/no/such/file.gguf"); }), HasSubstr("no such file"));
-  alias_file("a = b\nb = a\n");
-  EXPECT_THAT(user_error([] { resolve_model("a"); }), HasSubstr("leads back to itself"));
-  alias_file("a = b\njust words\n");
-  EXPECT_THAT(user_error([] { resolve_model("a"); }), HasSubstr("line 2"));
-  alias_file("");
-  // A reference to a snapshot that was removed, and a hostile one.
-  cache_.write("models--org--gone/refs/main", "dead");
-  EXPECT_THAT(user_error([] { resolve_model("org/gone"); }), HasSubstr("quince pull"));
-  cache_.write("models--org--evil/refs/main", "../../..");
-  EXPECT_THAT(user_error([] { resolve_model("org/evil"); }), HasSubstr("no commit id"));
-}
-
-TEST_F(Resolve, BuiltInAliases) {
-  EXPECT_TRUE(model_aliases().count("smollm2"));
-  for (const auto& [name, target] : model_aliases()) {
-    EXPECT_TRUE(parse_repo_name(target)) << name;
-  }
-  alias_file("smollm2 = org/mine\n");
-  EXPECT_EQ(model_aliases().at("smollm2"), "org/mine");
+TEST(ModelFolder, OfSeveralGgufFilesAsksForOne) {
+  test::TempFolder folder;
+  folder.write("a.gguf", "x");
+  folder.write("b.gguf", "x");
+  EXPECT_THAT(
+      user_error([&] { open_model(folder.path().string()); }),
+      HasSubstr("2 GGUF files fit: a.gguf, b.gguf; give the path of one of them"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "weights/files.h"
@@ -80,6 +81,31 @@ TEST_F(ModelDirectory, Plain) {
   EXPECT_THAT(files.notes, IsEmpty());
 }
 
+// What happens to the files afterwards is not seen.
+TEST_F(ModelDirectory, TensorsCanBeReadIntoMemory) {
+  const ModelFiles mapped = open();
+  std::vector<std::string> before;
+  for (const TensorView& tensor : mapped.tensors) {
+    before.emplace_back(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+  }
+  ModelFiles files = open();
+  read_tensors(files);
+  const std::filesystem::path path = files.tensors.front().file->path();
+  const std::string bytes = test::read_file(path);
+  std::string zeros(bytes.size(), '\0');
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary)
+      .write(zeros.data(), static_cast<std::streamsize>(zeros.size()));
+  ASSERT_EQ(files.tensors.size(), before.size());
+  for (size_t i = 0; i < before.size(); ++i) {
+    const TensorView& tensor = files.tensors[i];
+    tensor.file->drop(tensor.bytes);
+    EXPECT_EQ(
+        before[i],
+        std::string(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()))
+        << tensor.name;
+  }
+}
+
 // TOK-07: the union of config.json, generation_config.json and the tokenizer.
 TEST_F(ModelDirectory, SeveralEndTokens) {
   folder_.write("generation_config.json", R"({"eos_token_id":[2,263]})");
@@ -95,6 +121,20 @@ TEST_F(ModelDirectory, SeveralEndTokens) {
   EXPECT_THAT(error(), HasSubstr("generation_config.json"));
   folder_.write("generation_config.json", R"({"eos_token_id":-1})");
   EXPECT_THAT(open().tokenizer.eos_token_ids, ElementsAre(264));
+}
+
+// Conversions of chat models often name one end token and leave out the one that ends a turn.
+TEST_F(ModelDirectory, SpecialTokensThatEndATurn) {
+  folder_.write("tokenizer.json", R"({
+    "added_tokens": [
+      {"id": 2, "content": "</s>", "special": true},
+      {"id": 7, "content": "<end_of_turn>", "special": true},
+      {"id": 8, "content": "<|im_end|>", "special": false},
+      {"id": 9, "content": "<|other|>", "special": true}],
+    "model": {"type": "BPE", "vocab": {"<|eot_id|>": 5}, "merges": []}})");
+  EXPECT_THAT(open().tokenizer.eos_token_ids, ElementsAre(2, 7));
+  config(R"({"model_type":"llama","eos_token_id":[7,2]})");
+  EXPECT_THAT(open().tokenizer.eos_token_ids, ElementsAre(7, 2));
 }
 
 // TOK-01: no BOS in the configuration means none.
@@ -140,7 +180,10 @@ TEST_F(ModelDirectory, ChatTemplates) {
   EXPECT_EQ(templates[1].text, "B");
   folder_.write("chat_template.json", R"({"chat_template":"C"})");
   EXPECT_EQ(open().chat_templates[0].text, "C");
-  folder_.write("chat_template.jinja", "D");
+  folder_.write(
+      "chat_template.jinja",
+      "\xef\xbb\xbf"
+      "D");  // as some editors write it
   folder_.write("additional_chat_templates/rag.jinja", "E");
   templates = open().chat_templates;
   ASSERT_EQ(templates.size(), 3u);
@@ -289,6 +332,24 @@ TEST(GgufModel, TokenizerAndTemplates) {
   EXPECT_EQ(open_model(folder.path().string()).path, path);
   folder.write("n.gguf", "x");
   EXPECT_THAT(user_error([&] { open_model(folder.path().string()); }), HasSubstr("m.gguf, n.gguf"));
+}
+
+TEST(GgufModel, SamplingAsItsMakersDo) {
+  test::TempFolder folder;
+  auto file = tiny_gguf();
+  file.key_f32("general.sampling.temp", 0.5f)
+      .key_u32("general.sampling.top_k", 20)
+      .key_f32("general.sampling.penalty_repeat", 1.25f)
+      .tensor_f32("token_embd.weight", {4, 6});
+  const ModelFiles files = open_model(folder.write("m.gguf", file.build()).string());
+  EXPECT_EQ(files.generation_config.at("temperature").to_number<double>(), 0.5);
+  EXPECT_EQ(files.generation_config.at("top_k").to_number<int>(), 20);
+  EXPECT_EQ(files.generation_config.at("repetition_penalty").to_number<double>(), 1.25);
+  EXPECT_EQ(files.generation_config.at("do_sample"), true);
+  EXPECT_FALSE(files.generation_config.contains("top_p"));
+  auto plain = tiny_gguf();
+  plain.tensor_f32("token_embd.weight", {4, 6});
+  EXPECT_TRUE(open_model(folder.write("n.gguf", plain.build()).string()).generation_config.empty());
 }
 
 TEST(GgufModel, TokensOutsideTheVocabulary) {

@@ -129,6 +129,10 @@ TEST(Safetensors, BadHeaders) {
   EXPECT_THAT(error(""), HasSubstr("0 bytes"));
   EXPECT_THAT(error("1234567"), HasSubstr("7 bytes"));
   EXPECT_THAT(error("version https://git-lfs.github.com/spec/v1\n"), HasSubstr("git lfs pull"));
+  EXPECT_THAT(error("<!DOCTYPE html><html>"), HasSubstr("a web page"));
+  EXPECT_THAT(error("GGUF" + test::raw<uint64_t>(3)), HasSubstr("a GGUF file"));
+  EXPECT_THAT(error("PK\3\4 and so on, a zip"), HasSubstr("zip"));
+  EXPECT_THAT(error(std::string(64, '\0')), HasSubstr("zeros"));
   EXPECT_THAT(error(test::raw<uint64_t>(1000) + "{}"), HasSubstr("needs 1008 bytes"));
   EXPECT_THAT(error(test::raw<uint64_t>(~0ull) + "{}"), HasSubstr("not a safetensors file"));
   EXPECT_THAT(error(test::raw<uint64_t>(100'000'001) + "{}"), HasSubstr("not a safetensors file"));
@@ -175,7 +179,38 @@ TEST_F(SafetensorsDirectory, SingleFileShardsAndNumberedParts) {
   index(R"({"a":"model-00001-of-00002.safetensors","c":"adapter.safetensors"})");
   EXPECT_THAT(names(), ::testing::UnorderedElementsAre("a", "c"));
   shard("model.safetensors", "d");
+  EXPECT_THAT(names(), ::testing::UnorderedElementsAre("a", "c"));
+}
+
+TEST_F(SafetensorsDirectory, TheIndexDecides) {
+  shard("model.safetensors", "d");
+  shard("other.safetensors", "e");
   EXPECT_THAT(names(), ElementsAre("d"));
+  index(R"({"d":"model.safetensors"})");
+  EXPECT_THAT(names(), ElementsAre("d"));
+  index(R"({"d":"model.safetensors","e":"other.safetensors"})");
+  EXPECT_THAT(names(), ElementsAre("d", "e"));
+  // Left over from shards that have become one file.
+  index(R"({"d":"model-00001-of-00002.safetensors","e":"other.safetensors"})");
+  EXPECT_THAT(names(), ElementsAre("d"));
+  index(R"({"d":"model.safetensors","f":"gone.safetensors"})");
+  EXPECT_THAT(error(), HasSubstr("the shard gone.safetensors is missing"));
+}
+
+// A shard may hold an old copy of what the index has in another one.
+TEST_F(SafetensorsDirectory, OldCopiesInOtherShardsAreNotRead) {
+  shard("one.safetensors", "a");
+  folder_.write(
+      "two.safetensors",
+      safetensors_bytes(
+          R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+          R"("b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+          "yz"));
+  index(R"({"a":"one.safetensors","b":"two.safetensors"})");
+  const SafetensorsContent content = open_safetensors_directory(folder_.path());
+  ASSERT_EQ(content.tensors.size(), 2u);
+  EXPECT_EQ(content.tensors[0].bytes[0], std::byte{'x'});
+  EXPECT_EQ(content.tensors[1].bytes[0], std::byte{'z'});
 }
 
 TEST_F(SafetensorsDirectory, IndexAndShardsDisagree) {

@@ -125,6 +125,29 @@ TEST(SafetensorsWriter, NothingIsLeftWithoutCommit) {
   EXPECT_TRUE(entries(folder.path()).empty());
 }
 
+// A killed program cannot tidy up; the next one does, and leaves alone what is in use.
+TEST(SafetensorsWriter, LeftoversOfKilledOnesGo) {
+  test::TempFolder folder;
+  const fs::path out = folder / "out";
+  folder.write(".out.tmp-abcdef/model.safetensors", "half");
+  folder.write(".out.tmp-notours/keep", "x");
+  folder.write(".other.tmp-abcdef/keep", "x");
+  fs::create_symlink(folder / "elsewhere", folder / ".out.tmp-linked");
+  SafetensorsWriter first(out);
+  EXPECT_EQ(entries(folder.path()).size(), 4u);
+  EXPECT_FALSE(fs::exists(folder / ".out.tmp-abcdef"));
+  {
+    SafetensorsWriter second(out);
+    EXPECT_EQ(entries(folder.path()).size(), 5u);
+  }
+  first.declare("x", TensorType::u8, {1});
+  first.start();
+  first.write("x", bytes_of("x"));
+  first.commit();
+  EXPECT_TRUE(fs::exists(out / "model.safetensors"));
+  EXPECT_EQ(entries(folder.path()).size(), 4u);
+}
+
 TEST(SafetensorsWriter, AnExistingDirectoryIsNotTouched) {
   test::TempFolder folder;
   folder.write("out/precious.txt", "x");

@@ -1,0 +1,36 @@
+#include "weights/model_identity.h"
+
+#include <algorithm>
+
+#include "weights/digest.h"
+
+namespace quince {
+
+namespace {
+
+constexpr size_t kSample = 64;
+
+}  // namespace
+
+std::string model_identity(const ModelFiles& files) {
+  Sha256 sha;
+  sha.add_text("quince model 1");
+  sha.add_text(boost::json::serialize(files.config));
+  for (const TensorView& tensor : files.tensors) {
+    sha.add_text(tensor.name);
+    sha.add_text(info(tensor.type).name);
+    sha.add_text(shape_text(tensor.shape));
+    sha.add_number(tensor.add);
+    sha.add_number(static_cast<uint64_t>(tensor.row_order.size()));
+    sha.add(std::as_bytes(std::span(tensor.row_order)));
+    const size_t size = tensor.bytes.size();
+    const size_t sample = std::min(kSample, size);
+    for (const size_t at : {size_t{0}, (size - sample) / 2, size - sample}) {
+      sha.add(tensor.bytes.subspan(at, sample));
+    }
+  }
+  const auto digest = sha.finish();
+  return hex(std::span(digest).first(16));
+}
+
+}  // namespace quince
