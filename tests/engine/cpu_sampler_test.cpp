@@ -8,18 +8,12 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "engine/requests.h"
 
 namespace quince {
 namespace {
 
-SamplingParams plain() {
-  SamplingParams p;
-  p.temperature = 1.0f;
-  p.top_k = 0;
-  p.top_p = 1.0f;
-  p.min_p = 0.0f;
-  return p;
-}
+using test::unfiltered;
 
 std::map<int32_t, double> frequencies(
     const SamplingParams& params, const std::vector<float>& logits, int n) {
@@ -47,7 +41,7 @@ std::vector<double> softmax(const std::vector<float>& logits, double temperature
 TEST(CpuSampler, FollowsTheDistributionAtSeveralTemperatures) {
   const std::vector<float> logits = {2, 1, 0, -1, -2};
   for (const float t : {0.5f, 1.0f, 2.0f}) {
-    SamplingParams p = plain();
+    SamplingParams p = unfiltered();
     p.temperature = t;
     const auto seen = frequencies(p, logits, 40000);
     const auto want = softmax(logits, t);
@@ -60,7 +54,7 @@ TEST(CpuSampler, FollowsTheDistributionAtSeveralTemperatures) {
 
 TEST(CpuSampler, TemperatureExtremesStayFinite) {
   const std::vector<float> logits = {2, 1, 0, -1, -2};
-  SamplingParams p = plain();
+  SamplingParams p = unfiltered();
   p.temperature = 1e-9f;
   EXPECT_DOUBLE_EQ(frequencies(p, logits, 100)[0], 1.0);
   p.temperature = 1e9f;
@@ -72,7 +66,7 @@ TEST(CpuSampler, TemperatureExtremesStayFinite) {
 }
 
 TEST(CpuSampler, GreedyTakesTheFirstOfEqualsWhereverItLies) {
-  SamplingParams p = plain();
+  SamplingParams p = unfiltered();
   p.temperature = 0.0f;
   std::vector<float> logits(1000, -3.0f);
   for (const int at : {0, 63, 64, 65, 511, 999}) {
@@ -92,7 +86,7 @@ TEST(CpuSampler, TopKKeepsExactlyTheKBest) {
     order.emplace_back(logits[i], i);
   }
   std::sort(order.rbegin(), order.rend());
-  SamplingParams p = plain();
+  SamplingParams p = unfiltered();
   p.top_k = 10;
   p.temperature = 100.0f;  // nearly uniform: all ten must come, and nothing else
   const auto seen = frequencies(p, logits, 5000);
@@ -106,7 +100,7 @@ TEST(CpuSampler, TopPAndMinPCutWhereTheyShould) {
   // Probabilities 0.5 0.25 0.15 0.1.
   const std::vector<float> logits = {
       std::log(0.5f), std::log(0.25f), std::log(0.15f), std::log(0.1f)};
-  SamplingParams p = plain();
+  SamplingParams p = unfiltered();
   p.top_p = 0.7f;
   EXPECT_EQ(frequencies(p, logits, 2000).size(), 2u);
   p.top_p = 0.76f;
@@ -122,19 +116,19 @@ TEST(CpuSampler, TopPAndMinPCutWhereTheyShould) {
 
 TEST(CpuSampler, PenaltyAndBias) {
   const std::vector<float> logits = {2.0f, 1.5f, -1.0f};
-  SamplingParams p = plain();
+  SamplingParams p = unfiltered();
   p.temperature = 0.0f;
   p.repetition_penalty = 2.0f;
   CpuSampler sampler(p, 1);
   EXPECT_EQ(sampler.sample(logits).id, 0);
   EXPECT_EQ(sampler.sample(logits).id, 1);  // 2.0 / 2 < 1.5
   EXPECT_EQ(sampler.sample(logits).id, 0);  // 1.0 > 0.75
-  p.repetition_window = 1;
+  p.repeat_last_n = 1;
   CpuSampler narrow(p, 1);
   const std::vector<int32_t> prompt = {0, 2};
   narrow.observe(prompt);  // only token 2 is in the window
   EXPECT_EQ(narrow.sample(logits).id, 0);
-  SamplingParams biased = plain();
+  SamplingParams biased = unfiltered();
   biased.temperature = 0.0f;
   biased.logit_bias = {{2, 100.0f}, {-5, 1.0f}, {99, 1.0f}};
   EXPECT_EQ(CpuSampler(biased, 1).sample(logits).id, 2);
@@ -145,7 +139,7 @@ TEST(CpuSampler, PenaltyAndBias) {
 TEST(CpuSampler, SeedDecidesEverything) {
   const std::vector<float> logits(100, 0.0f);
   const auto run = [&](uint64_t seed) {
-    CpuSampler sampler(plain(), seed);
+    CpuSampler sampler(unfiltered(), seed);
     std::vector<int32_t> ids;
     for (int i = 0; i < 20; ++i) {
       ids.push_back(sampler.sample(logits).id);
@@ -158,7 +152,7 @@ TEST(CpuSampler, SeedDecidesEverything) {
 
 TEST(CpuSampler, LogprobIsOfTheUnchangedRow) {
   const std::vector<float> logits = {2, 1, 0};
-  SamplingParams p = plain();
+  SamplingParams p = unfiltered();
   p.temperature = 0.0f;
   p.logit_bias = {{1, 50.0f}};
   p.logprobs = true;
@@ -167,9 +161,45 @@ TEST(CpuSampler, LogprobIsOfTheUnchangedRow) {
   EXPECT_NEAR(token.logprob, std::log(softmax(logits, 1.0)[1]), 1e-5);
 }
 
+TEST(CpuSampler, MaskComesBeforeEverythingElse) {
+  std::vector<float> logits(100, 0.0f);
+  logits[3] = 9.0f;
+  logits[70] = 8.0f;
+  SamplingParams p = unfiltered();
+  p.temperature = 0.0f;
+  p.logit_bias = {{3, 1000.0f}, {99, 500.0f}};
+  const std::vector<uint32_t> mask = {~8u, 0u, 1u << 6 | 1u << 7};  // not 3; 70, 71 and no further
+  EXPECT_EQ(CpuSampler(p, 1).sample(logits, &mask).id, 70);
+  p = unfiltered();
+  p.temperature = 100.0f;
+  CpuSampler sampler(p, 1);
+  std::map<int32_t, int> seen;
+  for (int i = 0; i < 5000; ++i) {
+    ++seen[sampler.sample(logits, &mask).id];
+  }
+  EXPECT_EQ(seen.size(), 33u);  // 31 of the first word
+  EXPECT_FALSE(seen.contains(3));
+  EXPECT_TRUE(seen.contains(71));
+  EXPECT_EQ(CpuSampler(unfiltered(), 4).sample(logits).id, [&] {
+    const std::vector<uint32_t> all(4, ~0u);
+    return CpuSampler(unfiltered(), 4).sample(logits, &all).id;
+  }());
+}
+
+TEST(CpuSampler, NothingLeftIsNotTheModelsFault) {
+  const std::vector<float> logits(40, 0.0f);
+  const std::vector<uint32_t> none = {};
+  try {
+    CpuSampler(unfiltered(), 1).sample(logits, &none);
+    FAIL() << "an empty mask chose a token";
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("no token is left"), std::string::npos) << e.what();
+  }
+}
+
 TEST(CpuSampler, RowsWithoutAFiniteLogitAreAnError) {
   const std::vector<float> logits(3, std::numeric_limits<float>::quiet_NaN());
-  EXPECT_THROW(CpuSampler(plain(), 1).sample(logits), std::runtime_error);
+  EXPECT_THROW(CpuSampler(unfiltered(), 1).sample(logits), UserError);
 }
 
 TEST(SamplingParams, BadValuesAreNamed) {

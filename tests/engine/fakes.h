@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <limits>
 #include <stdexcept>
 #include <vector>
 
@@ -12,6 +13,14 @@
 #include "models/model.h"
 
 namespace quince {
+
+class FakePart : public CachePart {
+ public:
+  bool is_whole() const override {
+    return true;
+  }
+  void thin() override {}
+};
 
 class FakeCache : public Cache {
  public:
@@ -28,18 +37,43 @@ class FakeCache : public Cache {
     length_ -= n;
     return true;
   }
+  bool can_undo(int64_t) const override {
+    return can_trim;
+  }
   void clear() override {
     length_ = 0;
   }
 
-  int64_t length_ = 0;
+  CacheReach reach() const override {
+    return {};
+  }
+  size_t page_bytes() const override {
+    return 1;
+  }
+  bool shares_at_once() const override {
+    return true;
+  }
+  std::shared_ptr<CachePart> share(int64_t) override {
+    return std::make_shared<FakePart>();
+  }
+  void adopt(std::span<const std::shared_ptr<CachePart>>, int64_t length) override {
+    length_ = length;
+  }
+
   bool can_trim = true;
+
+ private:
+  friend class FakeModel;
+  int64_t length_ = 0;
 };
 
 struct FakeModelLog {
   std::atomic<int> rows_run = 0;
   std::atomic<int> largest_batch = 0;
+  std::atomic<int> most_sequences = 0;  // in one step
+  std::atomic<int> steps = 0;
   std::atomic<int> fail_at_row = -1;  // throws when this row is reached
+  std::atomic<int> nan_at_row = -1;   // logits are NaN from this row on
 };
 
 class FakeModel : public Model {
@@ -70,6 +104,9 @@ class FakeModel : public Model {
       rows += segment.rows;
     }
     log_->rows_run += rows;
+    ++log_->steps;
+    log_->most_sequences =
+        std::max(log_->most_sequences.load(), static_cast<int>(batch.segments.size()));
     log_->largest_batch = std::max(log_->largest_batch.load(), rows);
     if (log_->fail_at_row >= 0 && log_->rows_run > log_->fail_at_row) {
       throw std::runtime_error("the fake model was told to fail");
@@ -80,9 +117,10 @@ class FakeModel : public Model {
     const mx::array next = mx::remainder(mx::add(last, mx::array(1)), mx::array(info_.vocab_size));
     const mx::array ids = mx::arange(0, info_.vocab_size, mx::int32);
     // 10 on the next id, 0 elsewhere.
+    const bool broken = log_->nan_at_row >= 0 && log_->rows_run > log_->nan_at_row;
     return mx::multiply(
         mx::astype(mx::equal(mx::expand_dims(next, 1), mx::expand_dims(ids, 0)), mx::float32),
-        mx::array(10.0f));
+        mx::array(broken ? std::numeric_limits<float>::quiet_NaN() : 10.0f));
   }
 
  private:
