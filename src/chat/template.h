@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,13 @@ struct RenderOptions {
   boost::json::array tools;    // empty: the template sees none
   boost::json::object extra;   // chat_template_kwargs: enable_thinking, reasoning_effort, ...
   std::optional<std::tm> now;  // for strftime_now; absent: the local time
+};
+
+// What a template shows of tools and of system messages, found out by trying.
+struct TemplateSkills {
+  bool tools = false;   // which ones there are
+  bool calls = false;   // calls in the conversation, and what came of them
+  bool system = false;  // a message that is the system's
 };
 
 class ChatTemplate {
@@ -41,10 +49,15 @@ class ChatTemplate {
 
   // render() then encode. Special tokens written by the template become special tokens; the same
   // characters inside a message's text are encoded as ordinary text.
+  // rendered: told the text's bytes before they are encoded; may throw.
   std::vector<Token> encode(
       const Tokenizer& tokenizer,
       const boost::json::array& messages,
-      const RenderOptions& options = {}) const;
+      const RenderOptions& options = {},
+      const std::function<void(size_t bytes)>& rendered = {}) const;
+
+  // Tried when first asked for.
+  const TemplateSkills& skills() const;
 
  private:
   struct Impl;

@@ -80,6 +80,21 @@ TEST(ChatTemplate, HelpersOfTheReference) {
       "b|b|cba|b|True|False");
 }
 
+// What Jinja itself brings along, as its documentation shows it.
+TEST(ChatTemplate, HelpersOfJinja) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"{{ 'foo bar baz qux'|truncate(9) }}", "foo..."},
+      {"{{ 'foo bar baz qux'|truncate(9, True) }}", "foo ba..."},
+      {"{{ 'foo bar baz qux'|truncate(11) }}", "foo bar baz qux"},
+      {"{{ 'foo bar baz qux'|truncate(11, False, '...', 0) }}", "foo bar..."},
+      {"{{ 'foo bar baz qux'|truncate(length=9, end='', killwords=true) }}", "foo bar b"},
+      {"{{ 'a b c'|wordcount }}", "3"},
+      {"{{ range is callable }}{{ 'x' is callable }}{{ {} is callable }}", "TrueFalseFalse"}};
+  for (const auto& [text, want] : rows) {
+    EXPECT_EQ(render(text, {}), want) << text;
+  }
+}
+
 TEST(ChatTemplate, SeesToolsExtraAndSpecialTokens) {
   RenderOptions options;
   options.add_generation_prompt = false;
@@ -169,6 +184,9 @@ TEST(ChatTemplate, SaysWhatIsWrong) {
     EXPECT_EQ(refusal(broken, {}).substr(0, 6), "test: ") << broken;
   }
   EXPECT_THROW(render("{{ 1 }}", {json::value(3)}), UserError);
+  RenderOptions options;
+  options.extra = {{"a", json::array{json::parse("1e400")}}};
+  EXPECT_NE(refusal("{{ a }}", {}, options).find("too large"), std::string::npos);
 }
 
 TEST(ChatTemplate, StopsWhatNeverEnds) {
