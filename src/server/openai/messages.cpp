@@ -1,0 +1,388 @@
+#include "server/openai/messages.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "chat/tool_text.h"
+#include "server/errors.h"
+
+namespace quince::server {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr std::array<std::string_view, 6> kRoles = {
+    "system", "developer", "user", "assistant", "tool", "function"};
+
+// Parts of a content that are text become one, each on a line of its own.
+std::string joined(const json::array& parts, const std::string& path) {
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string name = fmt::format("{}[{}]", path, i);
+    if (const json::string* plain = parts[i].if_string()) {
+      text += (i == 0 ? "" : "\n") + std::string(*plain);
+      continue;
+    }
+    const json::object* part = parts[i].if_object();
+    if (part == nullptr) {
+      throw bad_field(name, "{} is {}, want an object", name, shown(parts[i]));
+    }
+    Fields fields(*part, name + ".");
+    const std::string type = fields.text("type").value_or("text");
+    std::optional<std::string> piece = fields.text(type == "refusal" ? "refusal" : "text");
+    const bool is_text =
+        type == "text" || type == "input_text" || type == "output_text" || type == "refusal";
+    if (!is_text) {
+      throw bad_field(
+          name + ".type", "{}.type is \"{}\": only text is understood here", name, type);
+    }
+    if (!piece) {
+      throw bad_field(name + ".text", "{}.text is missing", name);
+    }
+    text += (i == 0 ? "" : "\n") + *piece;
+  }
+  return text;
+}
+
+void check_tool_calls(const json::array& calls, const std::string& path) {
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::string name = fmt::format("{}[{}]", path, i);
+    const json::object* call = calls[i].if_object();
+    if (call == nullptr) {
+      throw bad_field(name, "{} is {}, want an object", name, shown(calls[i]));
+    }
+    Fields fields(*call, name + ".");
+    const json::object* function = fields.object("function");
+    if (function == nullptr) {
+      throw bad_field(name + ".function", "{}.function is missing", name);
+    }
+    Fields inner(*function, name + ".function.");
+    if (!inner.text("name")) {
+      throw bad_field(name + ".function.name", "{}.function.name is missing", name);
+    }
+  }
+}
+
+json::object parse_message(const json::value& value, const std::string& path) {
+  const json::object* given = value.if_object();
+  if (given == nullptr) {
+    throw bad_field(path, "{} is {}, want an object", path, shown(value));
+  }
+  Fields fields(*given, path + ".");
+  const std::string role = fields.text("role").value_or("");
+  if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
+    throw bad_field(
+        path + ".role",
+        "{}.role is {}, want system, developer, user, assistant or tool",
+        path,
+        given->contains("role") ? shown(given->at("role")) : "missing");
+  }
+  json::object message = *given;
+  message["role"] = role == "developer" ? "system" : role == "function" ? "tool" : role;
+  const json::array* calls = fields.array("tool_calls");
+  if (calls != nullptr) {
+    check_tool_calls(*calls, path + ".tool_calls");
+  }
+  const json::value* content = fields.find("content");
+  if (content == nullptr) {
+    if (role != "assistant") {
+      throw bad_field(path + ".content", "{}.content is missing", path);
+    }
+    message["content"] = "";  // many templates cannot do with less
+  } else if (const json::array* parts = content->if_array()) {
+    message["content"] = joined(*parts, path + ".content");
+  } else if (!content->is_string()) {
+    throw bad_field(
+        path + ".content",
+        "{}.content is {}, want a text or a list of parts",
+        path,
+        shown(*content));
+  }
+  return message;
+}
+
+// Tools of kinds that are not functions are other services' own; they are left out.
+json::array parse_tools(Fields& fields) {
+  json::array tools;
+  const json::array* list = fields.array("tools");
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    const std::string path = fmt::format("tools[{}]", i);
+    const json::object* tool = list->at(i).if_object();
+    if (tool == nullptr) {
+      throw bad_field(path, "{} is {}, want an object", path, shown(list->at(i)));
+    }
+    Fields inner(*tool, path + ".");
+    if (inner.text("type").value_or("function") != "function") {
+      continue;
+    }
+    const json::object* function = inner.object("function");
+    if (function == nullptr) {
+      throw bad_field(path + ".function", "{}.function is missing", path);
+    }
+    Fields named(*function, path + ".function.");
+    if (!named.text("name") || named.text("name")->empty()) {
+      throw bad_field(path + ".function.name", "{}.function.name is missing", path);
+    }
+    named.object("parameters");  // of the right type
+    tools.push_back(*tool);
+  }
+  return tools;
+}
+
+// A "none", "auto" or "required".
+void choose(std::string_view word, const std::string& name, ChatPrompt& prompt) {
+  if (word == "none") {
+    prompt.choice = ToolChoice::none;
+    prompt.render.tools.clear();
+  } else if (word == "required") {
+    prompt.choice = ToolChoice::required;
+  } else if (word != "auto") {
+    throw bad_field(name, "{} is \"{}\", want none, auto, required or a function", name, word);
+  }
+}
+
+// {"name"}, or {"function": {"name"}}: the tool of that name may be called.
+void allow(const json::object& named, const std::string& path, ChatPrompt& prompt) {
+  Fields choice(named, path + ".");
+  const json::object* function = choice.object("function");
+  Fields inner(function != nullptr ? *function : named, path + ".function.");
+  const std::string name = inner.text("name").value_or("");
+  const size_t before = prompt.callable.size();
+  for (const json::value& tool : prompt.render.tools) {
+    if (tool.at("function").at("name") == json::string_view(name)) {
+      prompt.callable.push_back(tool);
+    }
+  }
+  if (prompt.callable.size() == before) {
+    throw bad_field(path, "{} names '{}', which is not among the tools", path, name);
+  }
+}
+
+// {"type": "allowed_tools", "allowed_tools": {"mode", "tools"}}, or flat, as /v1/responses has it.
+// The model is told of all tools, so that what is known of the prompt stays so.
+void allow_some(Fields& choice, ChatPrompt& prompt) {
+  const json::object* nested = choice.object("allowed_tools");
+  const std::string path = nested != nullptr ? "tool_choice.allowed_tools" : "tool_choice";
+  std::optional<Fields> inner;
+  if (nested != nullptr) {
+    inner.emplace(*nested, path + ".");
+  }
+  Fields& fields = inner ? *inner : choice;
+  const json::array* list = fields.array("tools");
+  if (list == nullptr || list->empty()) {
+    throw bad_field(path + ".tools", "{}.tools is missing or empty", path);
+  }
+  prompt.callable.clear();
+  for (size_t i = 0; i < list->size(); ++i) {
+    const std::string name = fmt::format("{}.tools[{}]", path, i);
+    if (!list->at(i).is_object()) {
+      throw bad_field(name, "{} is {}, want an object", name, shown(list->at(i)));
+    }
+    allow(list->at(i).get_object(), name, prompt);
+  }
+  choose(fields.text("mode").value_or("auto"), path + ".mode", prompt);
+}
+
+// "none", "auto", "required", {"type": "function", "function": {"name"}}, or a choice of tools.
+void parse_tool_choice(Fields& fields, ChatPrompt& prompt) {
+  prompt.choice = prompt.render.tools.empty() ? ToolChoice::none : ToolChoice::automatic;
+  prompt.callable = prompt.render.tools;
+  prompt.parallel_calls = fields.boolean("parallel_tool_calls").value_or(true);
+  const json::value* value = fields.find("tool_choice");
+  if (value == nullptr) {
+    return;
+  }
+  if (const json::string* word = value->if_string()) {
+    choose(*word, "tool_choice", prompt);
+  } else if (const json::object* object = value->if_object()) {
+    Fields choice(*object, "tool_choice.");
+    if (choice.text("type").value_or("function") == "allowed_tools") {
+      allow_some(choice, prompt);
+    } else {
+      prompt.callable.clear();
+      allow(*object, "tool_choice", prompt);
+      prompt.choice = ToolChoice::required;
+      prompt.parallel_calls = false;
+    }
+  } else {
+    throw bad_field("tool_choice", "tool_choice is {}, want a word or an object", shown(*value));
+  }
+  if (prompt.choice == ToolChoice::required && prompt.callable.empty()) {
+    throw bad_field("tool_choice", "tool_choice is \"required\", and there are no tools");
+  }
+}
+
+bool ends_with_mark(
+    const std::vector<Token>& ids, const Tokenizer& tokenizer, std::string_view mark) {
+  const size_t last = std::min<size_t>(ids.size(), 16);
+  const std::string text = tokenizer.decode(
+      std::span(ids).subspan(ids.size() - last), {.skip_special = false, .continues = true});
+  const size_t end = text.find_last_not_of(" \n\t");
+  return end != std::string::npos && std::string_view(text).substr(0, end + 1).ends_with(mark);
+}
+
+}  // namespace
+
+json::array parse_messages(Fields& fields) {
+  const json::array* list = fields.array("messages");
+  if (list == nullptr || list->empty()) {
+    throw bad_field(
+        "messages", "messages is {}: want at least one", list == nullptr ? "missing" : "empty");
+  }
+  json::array messages;
+  for (size_t i = 0; i < list->size(); ++i) {
+    messages.push_back(parse_message(list->at(i), fmt::format("messages[{}]", i)));
+  }
+  return messages;
+}
+
+namespace {
+
+// How much to think: in words, which the template is told, and in tokens.
+void parse_reasoning(Fields& fields, const ServedModel& model, ChatPrompt& prompt) {
+  auto effort = fields.text("reasoning_effort");
+  prompt.reasoning_budget = model.reasoning_budget;
+  const auto budget = [&](Fields& from, const char* name) {
+    constexpr int64_t kMost = std::numeric_limits<int>::max();
+    if (const auto tokens = from.integer(name, -1, kMost, "-1 (no limit) or a number of tokens")) {
+      prompt.reasoning_budget = static_cast<int>(*tokens);
+    }
+  };
+  // OpenRouter's.
+  if (const json::object* reasoning = fields.object("reasoning")) {
+    Fields inner(*reasoning, "reasoning.");
+    effort = inner.text("effort").value_or(effort.value_or(""));
+    budget(inner, "max_tokens");
+  }
+  // Ours, llama-server's and vLLM's.
+  for (const char* name : {"reasoning_budget", "thinking_budget_tokens", "thinking_token_budget"}) {
+    budget(fields, name);
+  }
+  if (effort && !effort->empty()) {
+    prompt.render.extra["reasoning_effort"] = *effort;
+  }
+  const bool none = (effort && *effort == "none") || prompt.reasoning_budget == 0;
+  if (none && !prompt.render.extra.contains("enable_thinking")) {
+    prompt.render.extra["enable_thinking"] = false;
+  }
+}
+
+// What is put behind reasoning that has had its tokens.
+ReasoningBudget budget_of(
+    const ChatPrompt& prompt,
+    const std::vector<Token>& ids,
+    const ServedModel& model,
+    const ToolFormat& format) {
+  const Tokenizer& tokenizer = model.text.tokenizer;
+  ReasoningBudget budget;
+  budget.tokens = prompt.reasoning_budget;
+  budget.text_of = [&tokenizer](Token id) { return tokenizer.token_bytes(id); };
+  std::string closing;
+  if (format.whole) {
+    budget.begin = "<|channel|>analysis<|message|>";
+    budget.end = "<|end|>";
+    closing = "<|end|><|start|>assistant<|channel|>final<|message|>";
+  } else {
+    const ReasoningTags tags = reasoning_tags(model.text.template_text);
+    budget.begin = tags.begin;
+    budget.end = tags.end;
+    budget.inside = ends_with_mark(ids, tokenizer, tags.begin);
+    closing = std::string(tags.end) + "\n\n";
+  }
+  budget.closing = tokenizer.encode(closing, {.parse_special = true});
+  return budget;
+}
+
+}  // namespace
+
+ChatPrompt parse_chat(Fields& fields, const ServedModel& model) {
+  if (!model.text.chat_template) {
+    throw ApiError(
+        400,
+        "invalid_request_error",
+        model.id +
+            " has no chat template: use /v1/completions, or start the server with "
+            "--chat-template-file",
+        "messages");
+  }
+  ChatPrompt prompt;
+  prompt.messages = parse_messages(fields);
+  prompt.render.tools = parse_tools(fields);
+  prompt.render.extra = model.template_values;
+  if (const json::object* values = fields.object("chat_template_kwargs")) {
+    for (const auto& [key, value] : *values) {
+      if (key == "messages" || key == "tools" || key == "add_generation_prompt") {
+        const std::string name = "chat_template_kwargs." + std::string(key);
+        throw bad_field(name, "{}: the template gets it from the field {}", name, key);
+      }
+      prompt.render.extra[key] = value;
+    }
+  }
+  parse_reasoning(fields, model, prompt);
+  parse_tool_choice(fields, prompt);
+  prompt.told = told_messages(model.text, prompt.messages, prompt.render.tools);
+  const std::string format = fields.text("reasoning_format").value_or("auto");
+  if (format != "auto" && format != "none" && format != "deepseek") {
+    throw bad_field(
+        "reasoning_format", "reasoning_format is \"{}\", want auto, deepseek or none", format);
+  }
+  prompt.split_reasoning = format != "none";
+  prompt.render.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
+  return prompt;
+}
+
+void prepare_reading(
+    const ChatPrompt& prompt,
+    const std::vector<Token>& ids,
+    const ServedModel& model,
+    GenerationParams& params) {
+  AnswerReaderOptions reader;
+  const ToolFormat& format = tool_format(model.text);
+  reader.split_reasoning = prompt.split_reasoning;
+  if (format.whole) {
+    reader.tools = &format;
+  } else if (prompt.split_reasoning) {
+    reader.reasoning = reasoning_tags(model.text.template_text);
+    reader.begins_in_reasoning = ends_with_mark(ids, model.text.tokenizer, reader.reasoning.begin);
+  }
+  if (prompt.choice != ToolChoice::none) {
+    reader.tools = &format;
+    reader.callable = prompt.callable;
+    for (const json::value& tool : prompt.callable) {
+      reader.names.emplace_back(tool.at("function").at("name").as_string());
+    }
+    params.one_call = !prompt.parallel_calls;
+  }
+  if (prompt.choice == ToolChoice::required) {
+    if (params.sampling.constraint) {
+      throw bad_field("tool_choice", "tool_choice: the form of the answer is given already");
+    }
+    params.sampling.constraint = ConstraintSpec{
+        ConstraintKind::lark,
+        reader.tools->grammar(prompt.callable, prompt.parallel_calls, model.text.tokenizer)};
+    params.form_field = "tools";
+    reader.begins_in_reasoning = false;
+  }
+  // What is held to a form does not think.
+  if (prompt.reasoning_budget >= 0 && !params.sampling.constraint) {
+    params.options.reasoning = budget_of(prompt, ids, model, format);
+  }
+  params.reader = std::move(reader);
+}
+
+std::vector<Token> encode_chat(
+    const ChatPrompt& prompt, const ServedModel& model, PromptLength length) {
+  const auto rendered = [&](size_t bytes) {
+    if (length == PromptLength::fits) {
+      refuse_too_long(bytes, model);
+    } else {
+      refuse_long_text(bytes, "messages");
+    }
+  };
+  return model.text.chat_template->encode(
+      model.text.tokenizer, prompt.shown(), prompt.render, rendered);
+}
+
+}  // namespace quince::server
