@@ -4,15 +4,19 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <numeric>
+#include <utility>
 
 #include <fmt/ranges.h>
 
+#include "base/closest.h"
 namespace quince::cli {
 
 namespace {
 
 constexpr const char* kHiddenGroup = "";
+constexpr const char* kMayBeLeftOut = "?";  // type name of a positional; help.cpp reads it
+constexpr const char* kSwitch = "SWITCH";   // type name of what on, off or auto may follow
+constexpr double kNoLimit = 1e9;            // of a real number: as good as none
 
 [[noreturn]] void out_of_range(
     std::string_view flag, std::string_view value, std::string_view min, std::string_view max) {
@@ -73,11 +77,9 @@ double parse_real(std::string_view flag, std::string_view value, double min, dou
     throw UserError("{} {}: want a finite number", flag, value);
   }
   if (number < min || number > max) {
-    out_of_range(
-        flag,
-        value,
-        fmt::format("{}", min),
-        max == std::numeric_limits<double>::max() ? "" : fmt::format("{}", max));
+    // A limit that only keeps numbers finite is nothing to tell a person who missed the other one.
+    const bool limited = number > max || max < kNoLimit;
+    out_of_range(flag, value, fmt::format("{}", min), limited ? fmt::format("{}", max) : "");
   }
   return number;
 }
@@ -157,35 +159,6 @@ std::vector<int64_t> parse_counts(
   }
 }
 
-std::optional<std::string> closest(
-    std::string_view word, const std::vector<std::string>& candidates) {
-  std::optional<std::string> best;
-  size_t best_distance = std::max<size_t>(word.size() / 3, 1) + 1;
-  for (const std::string& candidate : candidates) {
-    // Edit distance with neighbouring swaps; three rows are enough.
-    size_t columns = candidate.size() + 1;
-    std::vector<size_t> before(columns), above(columns), row(columns);
-    std::iota(above.begin(), above.end(), size_t{0});
-    for (size_t i = 1; i <= word.size(); i++) {
-      row[0] = i;
-      for (size_t j = 1; j < columns; j++) {
-        size_t replace = above[j - 1] + (word[i - 1] == candidate[j - 1] ? 0 : 1);
-        row[j] = std::min({replace, above[j] + 1, row[j - 1] + 1});
-        if (i > 1 && j > 1 && word[i - 1] == candidate[j - 2] && word[i - 2] == candidate[j - 1]) {
-          row[j] = std::min(row[j], before[j - 2] + 1);
-        }
-      }
-      std::swap(before, above);
-      std::swap(above, row);
-    }
-    if (above.back() < best_distance) {
-      best_distance = above.back();
-      best = candidate;
-    }
-  }
-  return best;
-}
-
 void FlagGroup::on(const std::string& names, bool& target, const std::string& help) {
   app_.add_flag(names, target, help)
       ->group(title_)
@@ -200,7 +173,7 @@ void FlagGroup::value(
   std::string flag = display_name(names);
   app_.add_option_function<std::vector<std::string>>(
           names,
-          [flag, take](const std::vector<std::string>& values) {
+          [flag, take = std::move(take)](const std::vector<std::string>& values) {
             for (const std::string& value : values) {
               take(flag, value);
             }
@@ -238,43 +211,64 @@ void FlagGroup::choice(
 }
 
 void FlagGroup::positional(
-    const std::string& name, std::optional<std::string>& target, const std::string& help) {
+    const std::string& name,
+    std::optional<std::string>& target,
+    const std::string& help,
+    Presence presence) {
   app_.add_option_function<std::string>(
           name, [&target](const std::string& text) { target = text; }, help)
       ->allow_extra_args(false)
-      ->type_name("")
+      ->type_name(presence == Presence::optional ? kMayBeLeftOut : "")
       ->group(title_);
 }
 
 namespace {
 
+// One option for each name, so that act() is told the one that was written.
 void foreign_flag(
-    CLI::App& app, const std::string& names, bool takes_value, std::function<void()> act) {
-  CLI::Option* option = nullptr;
-  if (takes_value) {
-    option = app.add_option_function<std::vector<std::string>>(
-                    names, [act](const std::vector<std::string>&) { act(); })
-                 ->expected(1)
-                 ->allow_extra_args(false)
-                 ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  } else {
-    option = app.add_flag_function(names, [act](int64_t) { act(); });
+    CLI::App& app,
+    const std::string& names,
+    bool takes_value,
+    const std::function<void(const std::string& flag)>& act) {
+  for (size_t begin = 0; begin < names.size();) {
+    const size_t end = std::min(names.find(',', begin), names.size());
+    const std::string name = names.substr(begin, end - begin);
+    begin = end + 1;
+    CLI::Option* option = nullptr;
+    if (takes_value) {
+      option = app.add_option_function<std::vector<std::string>>(
+                      name, [act, name](const std::vector<std::string>&) { act(name); })
+                   ->expected(1)
+                   ->allow_extra_args(false)
+                   ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    } else {
+      option = app.add_flag_function(name, [act, name](int64_t) { act(name); });
+    }
+    option->group(kHiddenGroup);
   }
-  option->group(kHiddenGroup);
 }
 
 }  // namespace
 
 void refuse_flag(CLI::App& app, const std::string& names, bool takes_value, std::string reason) {
-  foreign_flag(app, names, takes_value, [flag = display_name(names), reason = std::move(reason)] {
+  foreign_flag(app, names, takes_value, [reason = std::move(reason)](const std::string& flag) {
     throw UserError("{}: {}", flag, reason);
   });
 }
 
 void accept_flag(CLI::App& app, const std::string& names, bool takes_value, std::string reason) {
-  foreign_flag(app, names, takes_value, [flag = display_name(names), reason = std::move(reason)] {
+  foreign_flag(app, names, takes_value, [reason = std::move(reason)](const std::string& flag) {
     fmt::print(stderr, "note: {}: {}\n", flag, reason);
   });
+}
+
+void switch_flag(CLI::App& app, const std::string& names, bool taken, const std::string& reason) {
+  taken ? accept_flag(app, names, false, reason) : refuse_flag(app, names, false, reason);
+  for (size_t begin = 0; begin < names.size();) {
+    const size_t end = std::min(names.find(',', begin), names.size());
+    app.get_option(names.substr(begin, end - begin))->type_name(kSwitch);
+    begin = end + 1;
+  }
 }
 
 namespace {
@@ -285,22 +279,139 @@ struct LongShort {
   const char* to;
 };
 constexpr LongShort kLongShorts[] = {
+    {"-b", "--batch-size"},
+    {"-bs", "--backend-sampling"},
+    {"-Cb", "--cpu-mask-batch"},
+    {"-Cbd", "--cpu-mask-batch-draft"},
+    {"-Cd", "--cpu-mask-draft"},
+    {"-Cr", "--cpu-range"},
+    {"-Crb", "--cpu-range-batch"},
+    {"-Crd", "--cpu-range-draft"},
+    {"-ag", "--agent"},
+    {"-cb", "--cont-batching"},
+    {"-cl", "--cache-list"},
+    {"-cmoe", "--cpu-moe"},
+    {"-cmoed", "--cpu-moe-draft"},
+    {"-cms", "--checkpoint-min-step"},
     {"-cnv", "--conversation"},
+    {"-co", "--color"},
+    {"-cram", "--cache-ram"},
     {"-ctk", "--cache-type-k"},
+    {"-ctkd", "--cache-type-k-draft"},
     {"-ctv", "--cache-type-v"},
+    {"-ctvd", "--cache-type-v-draft"},
+    {"-ctxcp", "--ctx-checkpoints"},
+    {"-dev", "--device"},
+    {"-devd", "--device-draft"},
+    {"-dr", "--docker-repo"},
+    {"-dt", "--defrag-thold"},
     {"-fa", "--flash-attn"},
+    {"-fit", "--fit"},
+    {"-fitc", "--fit-ctx"},
+    {"-fitt", "--fit-target"},
     {"-hf", "--model"},
+    {"-hfd", "--draft-model"},
+    {"-hff", "--hf-file"},
+    {"-hfr", "--model"},
+    {"-hfrd", "--draft-model"},
+    {"-hft", "--hf-token"},
+    {"-jf", "--json-schema-file"},
+    {"-kvo", "--kv-offload"},
+    {"-kvu", "--kv-unified"},
+    {"-lcd", "--lookup-cache-dynamic"},
+    {"-lcs", "--lookup-cache-static"},
+    {"-lm", "--load-mode"},
+    {"-lv", "--verbosity"},
+    {"-lzm", "--lazy-mode"},
     {"-md", "--draft-model"},
+    {"-mg", "--main-gpu"},
     {"-mli", "--multiline-input"},
+    {"-mm", "--mmproj"},
+    {"-mmdev", "--mmproj-device"},
+    {"-mmu", "--mmproj-url"},
+    {"-mu", "--model-url"},
+    {"-ncffn", "--n-cpu-ffn"},
+    {"-ncmoe", "--n-cpu-moe"},
+    {"-ncmoed", "--n-cpu-moe-draft"},
     {"-ngl", "--n-gpu-layers"},
+    {"-ngld", "--n-gpu-layers-draft"},
+    {"-nkvo", "--no-kv-offload"},
+    {"-no-ag", "--no-agent"},
     {"-no-cnv", "--raw"},
+    {"-no-kvu", "--no-kv-unified"},
+    {"-nocb", "--no-cont-batching"},
     {"-np", "--parallel"},
+    {"-nr", "--no-repack"},
+    {"-ot", "--override-tensor"},
+    {"-otd", "--override-tensor-draft"},
+    {"-rea", "--reasoning"},
+    {"-sm", "--split-mode"},
+    {"-sp", "--special"},
+    {"-sps", "--slot-prompt-similarity"},
     {"-st", "--single-turn"},
     {"-sys", "--system"},
     {"-sysf", "--system-file"},
     {"-tb", "--threads-batch"},
+    {"-tbd", "--threads-batch-draft"},
+    {"-td", "--threads-draft"},
+    {"-to", "--timeout"},
+    {"-ts", "--tensor-split"},
     {"-ub", "--prefill-chunk"},
 };
+
+// The long name, where it is a flag of the command.
+std::string spelled_out(const CLI::App& app, const std::string& name) {
+  for (const LongShort& row : kLongShorts) {
+    if (name == row.from && app.get_option_no_throw(row.to) != nullptr) {
+      return row.to;
+    }
+  }
+  return name;
+}
+
+bool takes_value(const CLI::App& app, const std::string& name) {
+  const CLI::Option* option = name.starts_with("-") ? app.get_option_no_throw(name) : nullptr;
+  return option != nullptr && option->get_items_expected_max() > 0;
+}
+
+bool is_switch_word(const std::string& text) {
+  static constexpr std::string_view kWords[] = {"on", "off", "auto", "1", "0", "true", "false"};
+  return std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords);
+}
+
+// Flags that a word may follow: the word means nothing here, so it goes.
+std::vector<std::string> without_switch_words(
+    const CLI::App& app, const std::vector<std::string>& arguments) {
+  std::vector<std::string> out;
+  bool flags = true;
+  bool is_value = false;  // of the flag before it
+  bool may_be_word = false;
+  for (const std::string& argument : arguments) {
+    const bool word = std::exchange(may_be_word, false) && is_switch_word(argument);
+    flags = flags && (is_value || argument != "--");
+    if (!flags || std::exchange(is_value, false)) {
+      out.push_back(argument);
+      continue;
+    }
+    if (word) {
+      continue;
+    }
+    const std::string name = argument.substr(0, argument.find('='));
+    const CLI::Option* option = name.starts_with("-") ? app.get_option_no_throw(name) : nullptr;
+    if (option != nullptr && option->get_type_name() == kSwitch) {
+      const std::string value = argument.substr(std::min(name.size() + 1, argument.size()));
+      if (name.size() < argument.size() && !is_switch_word(value)) {
+        throw UserError("{} '{}': want on, off or auto", name, value);
+      }
+      may_be_word = name.size() == argument.size();
+      out.push_back(name);
+      continue;
+    }
+    is_value = takes_value(app, argument);
+    out.push_back(argument);
+  }
+  return out;
+}
 
 std::vector<std::string> all_long_names(const CLI::App& app) {
   std::vector<std::string> names;
@@ -327,19 +438,49 @@ std::vector<std::string> all_long_names(const CLI::App& app) {
   throw UserError("{}: unknown option ({})", flag, see);
 }
 
+// "--flag=" is an empty value; CLI11 would take the next argument for it.
+std::vector<std::string> spell_out_empty_values(
+    const CLI::App& app, const std::vector<std::string>& arguments) {
+  std::vector<std::string> spelled;
+  bool flags = true;
+  bool is_value = false;  // of the flag before it
+  for (const std::string& argument : arguments) {
+    flags = flags && (is_value || argument != "--");
+    if (!flags || is_value) {
+      spelled.push_back(argument);
+      is_value = false;
+      continue;
+    }
+    const bool ends = argument.starts_with("--") && argument.find('=') == argument.size() - 1;
+    if (const std::string name = argument.substr(0, argument.size() - 1);
+        ends && takes_value(app, name)) {
+      spelled.push_back(name);
+      spelled.emplace_back();
+      continue;
+    }
+    spelled.push_back(argument);
+    is_value = takes_value(app, argument);
+  }
+  return spelled;
+}
+
 }  // namespace
 
+const CLI::Option* find_flag(const CLI::App& app, const std::string& name) {
+  return app.get_option_no_throw(spelled_out(app, name));
+}
+
 bool parse_flags(CLI::App& app, std::vector<std::string> arguments) {
+  bool is_value = false;  // of the flag before it
   for (std::string& argument : arguments) {
+    if (std::exchange(is_value, false)) {
+      continue;
+    }
     if (argument == "--") {
       break;
     }
-    for (const LongShort& row : kLongShorts) {
-      if (argument == row.from && app.get_option_no_throw(row.to) != nullptr) {
-        argument = row.to;
-        break;
-      }
-    }
+    argument = spelled_out(app, argument);
+    is_value = takes_value(app, argument);
   }
   app.set_help_flag();  // our own, so that it works beside a mistake in another flag
   bool help = false;
@@ -352,6 +493,7 @@ bool parse_flags(CLI::App& app, std::vector<std::string> arguments) {
       return false;
     }
   }
+  arguments = spell_out_empty_values(app, without_switch_words(app, arguments));
   std::reverse(arguments.begin(), arguments.end());  // CLI11 wants them so
   app.allow_extras(false);
   try {
@@ -359,7 +501,15 @@ bool parse_flags(CLI::App& app, std::vector<std::string> arguments) {
   } catch (const CLI::ExtrasError&) {
     refuse_extra(app, app.remaining(true).front());
   } catch (const CLI::ArgumentMismatch& error) {
-    throw UserError("{} (see: quince {} --help)", error.what(), app.get_name());
+    // "--max-tokens: 1 required N missing"
+    const std::string message = error.what();
+    if (const size_t colon = message.find(": 1 required "); colon != std::string::npos) {
+      throw UserError(
+          "{}: its value is missing (see: quince {} --help)",
+          message.substr(0, colon),
+          app.get_name());
+    }
+    throw UserError("{} (see: quince {} --help)", message, app.get_name());
   } catch (const CLI::ParseError& error) {
     throw UserError("{} (see: quince {} --help)", error.what(), app.get_name());
   }

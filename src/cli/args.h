@@ -28,10 +28,6 @@ uint64_t parse_bytes(std::string_view flag, std::string_view value);
 std::vector<int64_t> parse_counts(
     std::string_view flag, std::string_view value, int64_t min, int64_t max);
 
-// The candidate nearest to word by edit distance, when near enough to be a slip of the fingers.
-std::optional<std::string> closest(
-    std::string_view word, const std::vector<std::string>& candidates);
-
 // Adds flags in one help group. names: "-n,--max-tokens,--n-predict"; the first short and the first
 // long one are shown, the others are mentioned. label: the value's name in the help ("N").
 class FlagGroup {
@@ -56,9 +52,13 @@ class FlagGroup {
       const std::vector<std::string>& choices,
       std::optional<std::string>& target,
       const std::string& help);
-  // An argument without a flag. required: its absence is an error that calls it by its name.
+  // An argument without a flag. The usage line puts one that may be left out into brackets.
+  enum class Presence { needed, optional };
   void positional(
-      const std::string& name, std::optional<std::string>& target, const std::string& help);
+      const std::string& name,
+      std::optional<std::string>& target,
+      const std::string& help,
+      Presence presence = Presence::needed);
 
  private:
   CLI::App& app_;
@@ -67,9 +67,16 @@ class FlagGroup {
 
 // Flags of other runners that mean nothing here: taken off the command line with a reason. They do
 // not show in the help. refuse: UserError "<flag>: <reason>"; accept: the reason goes to stderr as
-// a note.
+// a note. names: each is called by its own name.
 void refuse_flag(CLI::App& app, const std::string& names, bool takes_value, std::string reason);
 void accept_flag(CLI::App& app, const std::string& names, bool takes_value, std::string reason);
+// Likewise one that may be followed by on, off or auto (1, 0, true, false), and by nothing else:
+// "-fa MODEL" leaves MODEL alone.
+void switch_flag(CLI::App& app, const std::string& names, bool taken, const std::string& reason);
+
+// The flag that a name stands for: its own, or for llama.cpp's short names with several letters
+// the long one. Null: it is not known.
+const CLI::Option* find_flag(const CLI::App& app, const std::string& name);
 
 // Splits and runs the callbacks. Rewrites llama-server's short names with several letters (-ngl)
 // first. Throws UserError: unknown flag (with the nearest one), missing value, surplus argument.

@@ -1,4 +1,5 @@
 // quince bench: speed of prompts and of decoding, as a table or as JSON lines.
+#include <algorithm>
 #include <memory>
 
 #include <fmt/format.h>
@@ -69,11 +70,22 @@ uint64_t weights_read(const ModelFiles& files, uint64_t held) {
       static_cast<double>(total));
 }
 
+// Of the model and its tests, without the buffer that bandwidth is measured on.
+struct PeakMemory {
+  bool known = true;
+  uint64_t before = 0;  // measuring bandwidth
+};
+
 // Progress notes would spoil a table on the same terminal, so they go away line by line.
 class Report {
  public:
-  Report(const BenchFlags& flags, const std::string& model, const ModelInfo& info, double peak)
-      : flags_(flags), model_(model), info_(info), peak_(peak) {}
+  Report(
+      const BenchFlags& flags,
+      const std::string& model,
+      const ModelInfo& info,
+      double peak,
+      PeakMemory memory)
+      : flags_(flags), model_(model), info_(info), peak_(peak), memory_(memory) {}
 
   void head(const Machine& machine, const Compute& compute) {
     kernels_ = compute.load.kernels == KernelSet::native ? "native" : "mlx";
@@ -84,13 +96,14 @@ class Report {
       return;
     }
     std::string out = fmt::format(
-        "{}: {}, {} parameters, {} in memory\n{}, {} threads, {} kernels on the {}",
+        "{}: {}, {} parameters, {} in memory\n{}, {} {}, {} kernels on the {}",
         model_,
         info_.model_type,
         info_.parameters,
         human_bytes(info_.weight_bytes),
         device_ == "gpu" ? gpu_name() : machine.cpu,
         threads_,
+        threads_ == 1 ? "thread" : "threads",
         kernels_,
         device_);
     if (peak_ > 0) {
@@ -157,8 +170,10 @@ class Report {
         {"threads", threads_},
         {"device", device_},
         {"kernels", kernels_},
-        {"cpu", cpu_},
-        {"peak_memory_bytes", peak_rss()}};
+        {"cpu", cpu_}};
+    if (memory_.known) {
+      object["peak_memory_bytes"] = std::max(memory_.before, peak_rss());
+    }
     if (!prompt) {
       object["bytes_per_step"] = result.bytes_per_step;
       object["gb_s"] = result.gb_per_second;
@@ -176,6 +191,7 @@ class Report {
   std::string model_;
   const ModelInfo& info_;
   double peak_;
+  PeakMemory memory_;
   std::string kernels_;
   std::string device_;
   std::string cpu_;
@@ -187,31 +203,51 @@ int bench(const BenchFlags& flags) {
   if (!model_name || model_name->empty()) {
     throw UserError("no MODEL given (see: quince bench --help)");
   }
+  if (flags.compute.cache_dir) {
+    throw UserError(
+        "--cache-dir {}: bench computes every prompt; use bench serve", *flags.compute.cache_dir);
+  }
   Compute compute = plan_compute(flags.compute);
+  for (const std::string& note : compute.notes) {
+    fmt::print(stderr, "note: {}\n", note);
+  }
   use_device(compute.device);
   ModelFiles files = open_model(*model_name);
+  if (compute.read_files) {
+    read_tensors(files);
+  }
   files.tokenizer = {};
   ModelFiles shapes = files;  // views only
   ProgressBar bar("loading");
   compute.load.progress = [&bar](double fraction) { bar.update(fraction); };
   std::unique_ptr<Model> model = load_model(std::move(files), compute.load);
   bar.clear();
-  double peak = 0;
-  if (flags.bandwidth) {
-    peak = measure_read_bandwidth(*compute.load.pool).gb_per_second;
+  print_lock_notes(compute);
+  const std::vector<BenchTest> tests =
+      bench_tests(flags.prompts, flags.generations, flags.batches, flags.depths);
+  for (const BenchTest& test : tests) {
+    check_fits(test, model->info());  // before the first of them takes its minutes
   }
-  Report report(flags, *model_name, model->info(), peak);
+  double peak = 0;
+  PeakMemory memory;
+  if (flags.bandwidth) {
+    memory.before = peak_rss();
+    peak = measure_read_bandwidth(*compute.load.pool).gb_per_second;
+    memory.known = reset_peak_rss();  // or its buffer would count
+  }
+  Report report(flags, *model_name, model->info(), peak, memory);
   report.head(machine(), compute);
   InterruptScope interrupts(nullptr);
   BenchOptions options;
   options.repetitions = flags.repetitions;
   options.prefill_chunk = flags.chunk;
+  options.cache = compute.cache;
+  options.pool = compute.load.pool;
   options.weight_bytes_read = weights_read(shapes, model->info().weight_bytes);
   options.check = [&] { interrupts.check(); };
   shapes = {};
   Bench bench(*model, options);
-  for (const BenchTest& test :
-       bench_tests(flags.prompts, flags.generations, flags.batches, flags.depths)) {
+  for (const BenchTest& test : tests) {
     report.row(bench.run(test));
   }
   return 0;
@@ -252,6 +288,11 @@ Action add_bench(CLI::App& app) {
         flags->chunk = static_cast<int>(parse_count(flag, value, 1, 1 << 20));
       });
   add_compute_flags(app, flags->compute);
+  refuse_flag(
+      app,
+      "--draft-model,--num-draft-tokens",
+      true,
+      "this measures the model alone; quince bench serve drafts");
   FlagGroup output(app, "Output");
   output.on("--json", flags->json, "One JSON object a line");
   output.on(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/closest.h"
 #include "base/error.h"
 #include "cli/args.h"
 
@@ -123,7 +124,10 @@ std::optional<std::string> Chat::read_message(bool& leave) {
       }
     } else if (fenced && std::string_view(text).ends_with(kFence)) {
       text.resize(text.size() - kFence.size());
-      return message + (text.empty() ? "" : "\n" + text);
+      if (!text.empty()) {
+        message.append("\n").append(text);
+      }
+      return message;
     }
     bool more = fenced;
     if (!fenced && text.ends_with('\\')) {
@@ -182,7 +186,14 @@ void Chat::say(const std::string& text) {
   if (reply.interrupted) {
     info_("(stopped)\n");
   } else if (reply.reason == FinishReason::length) {
-    info_("(cut off: /set max-tokens or the context's end; \"go on\" continues)\n");
+    const int limit = settings_.sampling.max_tokens;
+    info_(
+        limit >= 0 && reply.stats.generated_tokens >= limit
+            ? fmt::format(
+                  "(cut off after {} tokens: \"go on\" continues, /set max-tokens -1 lifts the "
+                  "limit)\n",
+                  limit)
+            : "(cut off: the context is full; /reset begins anew)\n");
   }
   if (options_.verbose) {
     info_(speed_line(reply.stats) + "\n");
@@ -228,7 +239,7 @@ bool Chat::obey(const ChatCommand& command) {
   } else {
     auto near = closest(command.name, chat_command_names());
     throw UserError(
-        "/{}: unknown command{}; /help lists them, and // begins a message with a slash",
+        "/{}: unknown command{} (/help lists them; // begins a message with a slash)",
         command.name,
         near ? "; did you mean /" + *near + "?" : "");
   }
@@ -251,7 +262,7 @@ void Chat::set(const std::string& rest) {
     }
     auto near = closest(name, names);
     throw UserError(
-        "/set {}: unknown setting{}; /set alone lists them",
+        "/set {}: unknown setting{} (/set alone lists them)",
         name,
         near ? "; did you mean " + *near + "?" : "");
   }
@@ -260,8 +271,8 @@ void Chat::set(const std::string& rest) {
     return;
   }
   // A list grows with every /set; "none" empties it.
-  if (setting->name == "stop" && (value == "none" || value == "off")) {
-    settings_.stops.clear();
+  if (setting->clear != nullptr && (value == "none" || value == "off")) {
+    setting->clear(settings_);
   } else {
     setting->set(settings_, "/set " + std::string(setting->name), unquoted(value));
   }
@@ -271,7 +282,7 @@ void Chat::set(const std::string& rest) {
 void Chat::show_settings() {
   std::string out;
   for (const Setting& setting : generation_settings()) {
-    out += fmt::format("  {:<20}{}\n", setting.name, setting.show(settings_));
+    out += fmt::format("  {:<22}{}\n", setting.name, setting.show(settings_));
   }
   info_(out);
 }

@@ -21,10 +21,18 @@ struct Command {
 };
 
 Action add_run(CLI::App& app);
+Action add_serve(CLI::App& app);
+Action add_gateway(CLI::App& app);
+Action add_key_new(CLI::App& app);
+Action add_key_hash(CLI::App& app);
 Action add_pull(CLI::App& app);
+Action add_list(CLI::App& app);
 Action add_inspect(CLI::App& app);
 Action add_convert(CLI::App& app);
 Action add_bench(CLI::App& app);
+Action add_bench_serve(CLI::App& app);
+Action add_cache_build(CLI::App& app);
+Action add_cache_inspect(CLI::App& app);
 
 std::span<const Command> commands();  // in the order in which help shows them
 

@@ -12,6 +12,8 @@
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "convert/convert.h"
+#include "models/architectures.h"
+#include "models/model.h"
 #include "system/memory.h"
 
 namespace quince::cli {
@@ -76,6 +78,24 @@ ConvertOptions make_options(const ConvertFlags& flags) {
   return options;
 }
 
+// Of an architecture that Quince runs, only a whole model is worth converting; others are
+// converted tensor by tensor, as they are.
+void check_source(const ModelFiles& files, bool quiet) {
+  const boost::json::value* type = files.config.if_contains("model_type");
+  for (const Architecture& architecture : architectures()) {
+    if (type != nullptr && type->is_string() && type->get_string() == architecture.model_type) {
+      check_model(files);
+      return;
+    }
+  }
+  if (!quiet) {
+    fmt::print(
+        stderr,
+        "note: architecture {} is not one that Quince runs: its tensors are converted unchecked\n",
+        type != nullptr ? printable(boost::json::serialize(*type)) : "unknown");
+  }
+}
+
 int convert_model(const ConvertFlags& flags) {
   std::string in = required(flags.in, flags.in_flag, "IN");
   std::string out = required(flags.out, flags.out_flag, "OUT");
@@ -88,6 +108,7 @@ int convert_model(const ConvertFlags& flags) {
       fmt::print(stderr, "note: {}\n", printable(note));
     }
   }
+  check_source(files, flags.quiet);
   ProgressBar bar("converting", flags.quiet);
   InterruptScope interrupts(nullptr);
   ConvertHooks hooks;

@@ -1,5 +1,8 @@
 #include "cli/generate.h"
 
+#include <cmath>
+#include <utility>
+
 #include <fmt/format.h>
 
 namespace quince::cli {
@@ -8,9 +11,10 @@ GeneratedText stream_text(
     const TokenSource& next,
     const Tokenizer& tokenizer,
     const std::vector<std::string>& stops,
-    const ShowText& show) {
+    const ShowText& show,
+    DecodeOptions how) {
   GeneratedText result;
-  StreamDecoder decoder(tokenizer);
+  StreamDecoder decoder(tokenizer, how);
   StopMatcher matcher(stops);
   auto emit = [&](const std::string& piece) {
     if (!piece.empty()) {
@@ -25,6 +29,9 @@ GeneratedText stream_text(
     }
     result.ids.push_back(token->id);
     emit(matcher.add(decoder.add(token->id)));
+    if (!std::isnan(token->logprob)) {
+      result.logprobs.push_back(std::move(*token));
+    }
   }
   if (!matcher.stopped()) {
     emit(matcher.add(decoder.finish()));

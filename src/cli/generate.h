@@ -19,8 +19,9 @@ using TokenSource = std::function<std::optional<GeneratedToken>()>;
 using ShowText = std::function<void(std::string_view piece)>;
 
 struct GeneratedText {
-  std::string text;        // what was shown
-  std::vector<Token> ids;  // all tokens taken, those of a stop text included
+  std::string text;                      // what was shown
+  std::vector<Token> ids;                // all tokens taken, those of a stop text included
+  std::vector<GeneratedToken> logprobs;  // of those tokens, where they came with a log probability
   std::optional<std::string>
       stop_text;  // the one that ended it; the source is not read any further
 };
@@ -29,7 +30,8 @@ GeneratedText stream_text(
     const TokenSource& next,
     const Tokenizer& tokenizer,
     const std::vector<std::string>& stops,
-    const ShowText& show);
+    const ShowText& show,
+    DecodeOptions how = {});
 
 // "12 prompt tokens (210 tok/s), 48 generated (187 tok/s), first token 0.08 s". Rates that cannot
 // be known (no time passed, one token) are left out.

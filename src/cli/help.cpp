@@ -101,7 +101,8 @@ std::string usage(const CLI::App& app) {
   std::string text = "Usage: quince " + app.get_name();
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional()) {
-      text += " " + option->get_name(true, false);
+      const std::string name = option->get_name(true, false);
+      text += option->get_type_name().empty() ? " " + name : " [" + name + "]";
     }
   }
   return text + " [FLAGS]\n";

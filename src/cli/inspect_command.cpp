@@ -78,7 +78,7 @@ Action add_inspect(CLI::App& app) {
         for (size_t begin = 0; begin <= value.size();) {
           size_t end = std::min(value.find(',', begin), value.size());
           std::string item = value.substr(begin, end - begin);
-          auto type = parse_kv_type(item);
+          auto type = parse_kv_format(item);
           if (!type) {
             throw UserError("{} '{}': want f32, f16, bf16, q8 or q4", flag, item);
           }

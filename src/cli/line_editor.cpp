@@ -9,9 +9,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cwchar>
+#include <optional>
 
 #include <fmt/format.h>
 
+#include "cli/interrupts.h"
+#include "cli/key_reader.h"
 #include "cli/terminal.h"
 
 namespace quince::cli {
@@ -21,6 +24,7 @@ namespace {
 constexpr int kHistoryLength = 1000;
 constexpr size_t kMostHistoryBytes = 4096;  // of one entry
 constexpr int kMostPastedLines = 8;         // more are shown as a place holder
+constexpr wchar_t kControlC = 3;
 
 // libedit decodes what is typed by the locale, and a container often has none.
 void use_utf8_locale() {
@@ -57,6 +61,9 @@ void append_utf8(std::string& out, wchar_t wide) {
 }  // namespace
 
 struct LineEditor::Impl {
+  KeyReader keys;
+  IdleInterrupts interrupts{keys.wake_descriptor()};
+  std::optional<HiddenTyping> hidden{std::in_place};  // outlives `edit`, which goes back to it
   EditLine* edit = nullptr;
   History* past = nullptr;
   std::filesystem::path history_file;
@@ -86,6 +93,55 @@ struct LineEditor::Impl {
     return std::string(line->buffer, static_cast<size_t>(line->lastchar - line->buffer));
   }
 
+  // One character for libedit. Its own reader would resize its buffers within a signal handler, and
+  // then write beyond them when the cursor stood where the new size has no column.
+  static int read_key(EditLine* edit, wchar_t* key) {
+    Impl& self = of(edit);
+    while (true) {
+      switch (self.keys.read(*key)) {
+        case KeyReader::Event::key:
+          return 1;
+        case KeyReader::Event::interrupt:
+          *key = kControlC;
+          return 1;
+        case KeyReader::Event::end:
+          return 0;
+        case KeyReader::Event::resized:
+          self.redraw();
+          break;
+        case KeyReader::Event::continued:
+          self.take_terminal();
+          break;
+      }
+    }
+  }
+
+  // Draws everything anew. libedit must have its cursor in the corner when it learns of a new size.
+  void redraw() {
+    const LineInfoW* line = el_wline(edit);
+    std::wstring text(line->buffer, line->lastchar);
+    int behind = static_cast<int>(line->lastchar - line->cursor);
+    std::string shown_prompt = std::exchange(prompt, "");
+    el_cursor(edit, behind);
+    el_deletestr(edit, static_cast<int>(text.size()));
+    write_stdout(has_escapes() ? "\r\x1b[J" : "\r\n");
+    el_set(edit, EL_REFRESH);
+    el_resize(edit);
+    prompt = std::move(shown_prompt);
+    el_winsertstr(edit, text.c_str());
+    el_cursor(edit, -behind);
+    el_set(edit, EL_REFRESH);
+  }
+
+  // Somebody else had the terminal and left it as he likes it.
+  void take_terminal() {
+    el_set(edit, EL_PREP_TERM, 0);
+    el_set(edit, EL_PREP_TERM, 1);
+    mark_pastes(false);
+    mark_pastes(true);
+    redraw();
+  }
+
   static unsigned char on_interrupt(EditLine* edit, int) {
     Impl& self = of(edit);
     self.interrupted = true;
@@ -94,12 +150,14 @@ struct LineEditor::Impl {
   }
 
   static unsigned char on_suspend(EditLine* edit, int) {
+    Impl& self = of(edit);
     el_set(edit, EL_PREP_TERM, 0);
     mark_pastes(false);
+    self.hidden.reset();
     kill(0, SIGTSTP);  // the whole job, as the terminal would have done
-    mark_pastes(true);
-    el_set(edit, EL_PREP_TERM, 1);
-    return CC_REDISPLAY;
+    self.hidden.emplace();
+    self.take_terminal();
+    return CC_NORM;
   }
 
   static unsigned char on_newline(EditLine* edit, int) {
@@ -215,10 +273,13 @@ LineEditor::LineEditor(std::filesystem::path history_file, std::vector<std::stri
   el_set(edit, EL_CLIENTDATA, &self);
   el_set(edit, EL_PROMPT, &Impl::show_prompt);
   el_set(edit, EL_EDITOR, "emacs");
-  el_set(edit, EL_SIGNAL, 1);  // window size, suspend and resume
+  el_wset(edit, EL_GETCFN, &Impl::read_key);
   el_set(edit, EL_HIST, history, self.past);
-  // While a line is edited Ctrl-C and Ctrl-Z are keys; while an answer runs they are signals.
+  // While a line is edited Ctrl-C and Ctrl-Z are keys; otherwise they are signals, which throw away
+  // nothing. And otherwise, too, the terminal makes no lines of what is typed ahead: it would turn
+  // Ctrl-D into nothing, and change the rest when the next line is read.
   el_set(edit, EL_SETTY, "-d", "-isig", nullptr);
+  el_set(edit, EL_SETTY, "-x", "-icanon", "-echo", "-iexten", "+noflsh", nullptr);
   el_set(edit, EL_ADDFN, "quince-interrupt", "Drop the line", &Impl::on_interrupt);
   el_set(edit, EL_ADDFN, "quince-suspend", "Suspend the program", &Impl::on_suspend);
   el_set(edit, EL_ADDFN, "quince-newline", "Insert a new line", &Impl::on_newline);
@@ -245,6 +306,9 @@ Line LineEditor::read(const std::string& prompt) {
   Impl& self = *impl_;
   self.prompt = prompt;
   self.interrupted = false;
+  self.interrupts.forgive();
+  self.keys.forget();
+  el_set(self.edit, EL_PREP_TERM, 1);  // before the prompt shows: from then on Ctrl-C is a key
   int count = 0;
   const char* typed = el_gets(self.edit, &count);
   if (self.interrupted) {

@@ -1,6 +1,7 @@
 // A model ready to answer: its text side and its engine, loaded at the same time on two threads.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,9 +25,11 @@ struct LoadedModel {
 struct LoadRequest {
   std::string model;
   ComputeFlags compute;
+  DraftFlags draft;
   EngineOptions engine;
   TextOptions text;
-  bool quiet = false;  // no progress bar
+  bool quiet = false;                             // no progress bar
+  std::function<void(double fraction)> progress;  // also told; on the engine's thread
 };
 
 // Throws UserError.

@@ -28,45 +28,51 @@ const json::object& text_part(const json::object& config) {
 
 }  // namespace
 
-std::optional<KvType> parse_kv_type(std::string_view text) {
+std::optional<KvFormat> parse_kv_format(std::string_view text) {
   if (text == "f32") {
-    return KvType::f32;
+    return KvFormat::f32;
   }
-  if (text == "f16" || text == "bf16") {
-    return KvType::f16;
+  if (text == "f16") {
+    return KvFormat::f16;
+  }
+  if (text == "bf16") {
+    return KvFormat::bf16;
   }
   if (text == "q8" || text == "q8_0") {
-    return KvType::q8;
+    return KvFormat::q8;
   }
   if (text == "q4" || text == "q4_0") {
-    return KvType::q4;
+    return KvFormat::q4;
   }
   return std::nullopt;
 }
 
-const char* name(KvType type) {
+const char* name(KvFormat type) {
   switch (type) {
-    case KvType::f32:
+    case KvFormat::f32:
       return "f32";
-    case KvType::f16:
+    case KvFormat::f16:
       return "f16";
-    case KvType::q8:
+    case KvFormat::bf16:
+      return "bf16";
+    case KvFormat::q8:
       return "q8";
-    case KvType::q4:
+    case KvFormat::q4:
       return "q4";
   }
   return "";
 }
 
-double bits_per_element(KvType type) {
+double bits_per_element(KvFormat type) {
   switch (type) {
-    case KvType::f32:
+    case KvFormat::f32:
       return 32;
-    case KvType::f16:
+    case KvFormat::f16:
+    case KvFormat::bf16:
       return 16;
-    case KvType::q8:
+    case KvFormat::q8:
       return 8 + 32.0 / 64;
-    case KvType::q4:
+    case KvFormat::q4:
       return 4 + 32.0 / 64;
   }
   return 0;
@@ -120,7 +126,7 @@ std::vector<KvLayer> kv_layers(const json::object& whole) {
   return layers;
 }
 
-uint64_t kv_bytes(const std::vector<KvLayer>& layers, int64_t context, KvType type) {
+uint64_t kv_bytes(const std::vector<KvLayer>& layers, int64_t context, KvFormat type) {
   double bits = 0;
   for (const KvLayer& layer : layers) {
     int64_t tokens = layer.window > 0 ? std::min(layer.window, context) : context;

@@ -13,6 +13,7 @@
 
 #include <boost/json.hpp>
 
+#include "cache/cache.h"
 #include "nn/decoder_spec.h"
 #include "weights/tensor.h"
 
@@ -20,10 +21,9 @@ namespace quince::cli {
 
 // How keys and values are stored. The quantized ones as MLX does it: groups of 64 with a 16-bit
 // scale and bias.
-enum class KvType { f32, f16, q8, q4 };
-std::optional<KvType> parse_kv_type(std::string_view text);  // bf16 is as large as f16
-const char* name(KvType type);
-double bits_per_element(KvType type);  // 32, 16, 8.5, 4.5
+std::optional<KvFormat> parse_kv_format(std::string_view text);  // also q8_0, q4_0
+const char* name(KvFormat type);
+double bits_per_element(KvFormat type);  // 32, 16, 8.5, 4.5
 
 struct KvLayer {
   int64_t elements = 0;  // of keys and values of one token
@@ -36,7 +36,7 @@ std::vector<KvLayer> kv_layers(const DecoderSpec& spec);
 // keys are not there.
 std::vector<KvLayer> kv_layers(const boost::json::object& config);
 
-uint64_t kv_bytes(const std::vector<KvLayer>& layers, int64_t context, KvType type);
+uint64_t kv_bytes(const std::vector<KvLayer>& layers, int64_t context, KvFormat type);
 
 // Activations of one step of `rows` prompt tokens, in f32, and one row of logits.
 uint64_t workspace_bytes(const boost::json::object& config, int64_t rows);

@@ -3,8 +3,8 @@
 #include "base/error.h"
 #include "weights/gguf.h"
 #include "weights/gguf_tokenizer.h"
-#include "weights/hub.h"
 #include "weights/json_file.h"
+#include "weights/model_names.h"
 #include "weights/safetensors.h"
 
 namespace quince::cli {

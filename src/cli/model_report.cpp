@@ -5,9 +5,7 @@
 
 #include "base/error.h"
 #include "cli/prompt.h"
-#include "models/architectures.h"
-#include "models/common.h"
-#include "models/config.h"
+#include "models/model.h"
 #include "quant/matrix_source.h"
 #include "tokenizer/tokenizer.h"
 #include "weights/json_file.h"
@@ -66,7 +64,7 @@ std::vector<TensorRow> tensor_rows(const ModelFiles& files) {
         try {
           layout = mlx_layout(quantized, path, files.path.string());
         } catch (const UserError&) {
-          // Loading will say what is wrong; here the packed form is shown as it is.
+          layout.reset();  // loading will say what is wrong; here the packed form is shown as it is
         }
       }
       if (layout && layout->bits > 0) {
@@ -89,28 +87,6 @@ std::vector<TensorRow> tensor_rows(const ModelFiles& files) {
   }
   std::erase_if(rows, [&](const TensorRow& row) { return parts.contains(row.name); });
   return rows;
-}
-
-// The decoder that would be built, without its weights. Throws UserError when Quince cannot run the
-// model.
-DecoderSpec decoder_spec(const ModelFiles& files) {
-  std::string source = files.path.string();
-  Config outer(files.config, source);
-  const json::object* text = outer.maybe_object("text_config");
-  Config config(text == nullptr ? files.config : *text, source);
-  std::string type = outer.text("model_type", "");
-  for (const Architecture& architecture : architectures()) {
-    if (architecture.model_type == type) {
-      Weights weights(files.tensors, source, quantization(files.config));
-      repair_names(weights);
-      return architecture.make(config, weights);
-    }
-  }
-  std::string known;
-  for (const Architecture& architecture : architectures()) {
-    known += (known.empty() ? "" : ", ") + std::string(architecture.model_type);
-  }
-  throw UserError("architecture '{}' is not among those that Quince runs: {}", type, known);
 }
 
 void describe_shape(ModelReport& report, const json::object& config) {
@@ -215,7 +191,7 @@ void describe_memory(ModelReport& report, const ReportOptions& options) {
     return;
   }
   for (int64_t context : contexts) {
-    for (KvType type : options.kv) {
+    for (KvFormat type : options.kv) {
       uint64_t kv = kv_bytes(report.kv, context, type);
       report.needs.push_back({context, type, kv, report.held_bytes + kv + report.workspace});
     }
@@ -235,6 +211,13 @@ ModelReport make_report(
   const json::value* type = files.config.if_contains("model_type");
   report.architecture =
       type != nullptr && type->is_string() ? std::string(type->get_string()) : "unknown";
+  for (const char* key :
+       {"do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty"}) {
+    const json::value* value = files.generation_config.if_contains(key);
+    if (value != nullptr && !value->is_null()) {
+      report.sampling[key] = *value;
+    }
+  }
   report.tensors = tensor_rows(files);
   for (const TensorRow& row : report.tensors) {
     report.parameters += row.elements;
@@ -252,7 +235,7 @@ ModelReport make_report(
     if (glance.refused) {
       throw UserError("{}", *glance.refused);
     }
-    DecoderSpec spec = decoder_spec(files);
+    DecoderSpec spec = check_model(files);
     report.kv = kv_layers(spec);
     report.kv_exact = true;
     report.context = spec.context_length;

@@ -28,7 +28,7 @@ struct TensorRow {
 
 struct NeedRow {
   int64_t context = 0;
-  KvType kv = KvType::f16;
+  KvFormat kv = KvFormat::f16;
   uint64_t kv_bytes = 0;
   uint64_t total = 0;
 };
@@ -54,6 +54,7 @@ struct ModelReport {
   std::map<int32_t, std::string> token_texts;  // of bos and the end tokens
   std::vector<std::string> special_tokens;
   std::vector<ChatTemplateSource> templates;
+  boost::json::object sampling;  // what the model's makers recommend, as in generation_config.json
 
   std::vector<KvLayer> kv;
   bool kv_exact = false;  // from the decoder itself, not guessed from the config
@@ -66,7 +67,7 @@ struct ModelReport {
 
 struct ReportOptions {
   std::vector<int64_t> contexts;  // empty: some usual ones up to the trained context
-  std::vector<KvType> kv = {KvType::f16};
+  std::vector<KvFormat> kv = {KvFormat::f16};
 };
 
 ModelReport make_report(ModelGlance glance, const std::string& model, const ReportOptions& options);

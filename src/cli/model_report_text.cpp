@@ -136,6 +136,18 @@ void tokenizer_text(std::string& out, const ModelReport& report) {
                         : fmt::format("{}", fmt::join(templates, ", ")));
 }
 
+std::string sampling_name(const json::object& sampling) {
+  std::vector<std::string> parts;
+  for (const auto& [key, value] : sampling) {
+    // A float of a GGUF file as people write it: 0.6, not 0.6000000238418579.
+    parts.push_back(
+        value.is_double() ? fmt::format("{} {:.6g}", std::string_view(key), value.get_double())
+                          : fmt::format("{} {}", std::string_view(key), compact_json(value)));
+  }
+  return parts.empty() ? "no recommendation in the files; see quince run --help"
+                       : fmt::format("{}", fmt::join(parts, ", "));
+}
+
 void memory_text(std::string& out, const ModelReport& report, const TextView& view) {
   out += "\nMemory:\n";
   out += fmt::format(
@@ -173,8 +185,10 @@ std::string context_name(int64_t tokens) {
 
 std::string to_text(const ModelReport& report, const TextView& view) {
   std::string out;
-  line(out, "model", report.model);
-  line(out, "path", fmt::format("{} ({})", report.path, report.container));
+  line(out, "model", fmt::format("{} ({})", report.model, report.container));
+  if (report.path != report.model) {
+    line(out, "path", report.path);
+  }
   line(out, "architecture", report.architecture);
   if (report.cannot_run) {
     line(out, "runs", "no: " + *report.cannot_run);
@@ -182,7 +196,7 @@ std::string to_text(const ModelReport& report, const TextView& view) {
   line(out, "parameters", fmt::format("{} ({})", count_name(report.parameters), report.parameters));
   line(
       out,
-      "size",
+      "weights",
       fmt::format(
           "{} in the file, {:.2f} bits a parameter",
           human_bytes(report.file_bytes),
@@ -199,6 +213,7 @@ std::string to_text(const ModelReport& report, const TextView& view) {
     line(out, label, compact_json(value));
   }
   tokenizer_text(out, report);
+  line(out, "sampling", sampling_name(report.sampling));
   tensor_text(out, report, view.tensors);
   memory_text(out, report, view);
   if (view.metadata) {
@@ -270,6 +285,7 @@ json::object to_json(const ModelReport& report, uint64_t memory) {
         {"end_tokens", ends},
         {"special_tokens", json::value_from(report.special_tokens)}}},
       {"chat_templates", templates},
+      {"sampling", report.sampling},
       {"tensors", tensors},
       {"memory",
        {{"weights_bytes", report.held_bytes},

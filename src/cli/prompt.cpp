@@ -1,11 +1,14 @@
 #include "cli/prompt.h"
 
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "base/closest.h"
 #include "base/error.h"
 #include "cli/args.h"
 #include "weights/json_file.h"
@@ -49,8 +52,13 @@ Token find_end_token(
   throw UserError("--eos-token {}: not a token of {}{}", text, model, hint);
 }
 
+std::string_view without_bom(std::string_view text) {
+  return text.starts_with("\xef\xbb\xbf") ? text.substr(3) : text;
+}
+
+}  // namespace
+
 void check_utf8(std::string_view text, const std::string& source) {
-  // Tokenizers take UTF-8 only; a binary file as a prompt is a mistake worth a message.
   for (size_t i = 0; i < text.size();) {
     auto byte = static_cast<unsigned char>(text[i]);
     size_t length = byte < 0x80                   ? 1
@@ -74,12 +82,6 @@ void check_utf8(std::string_view text, const std::string& source) {
     i += length;
   }
 }
-
-std::string_view without_bom(std::string_view text) {
-  return text.starts_with("\xef\xbb\xbf") ? text.substr(3) : text;
-}
-
-}  // namespace
 
 boost::json::object special_token_texts(const TokenizerSource& source, const Tokenizer& tokenizer) {
   boost::json::object texts;
@@ -142,29 +144,14 @@ TextSide make_text_side(
   boost::json::object special = special_token_texts(source, text.tokenizer);
   if (options.template_file) {
     text.template_name = *options.template_file;
-    text.chat_template.emplace(
-        read_prompt_file(*options.template_file), std::move(special), *options.template_file);
+    text.template_text = read_prompt_file(*options.template_file);
+    text.chat_template.emplace(text.template_text, std::move(special), *options.template_file);
   } else if (const ChatTemplateSource* chosen = choose_template(templates)) {
     text.template_name = chosen->name;
+    text.template_text = chosen->text;
     text.chat_template.emplace(chosen->text, std::move(special), model + ": chat template");
   }
   return text;
-}
-
-std::vector<Token> raw_prompt(const TextSide& text, std::string_view prompt) {
-  std::vector<Token> ids =
-      text.tokenizer.encode(prompt, {.add_special = true, .parse_special = true});
-  if (!text.bos) {
-    return ids;
-  }
-  if (text.add_bos && (ids.empty() || ids.front() != *text.bos)) {
-    ids.insert(ids.begin(), *text.bos);
-  }
-  // The user may have written it too.
-  if (ids.size() > 1 && ids[0] == *text.bos && ids[1] == *text.bos) {
-    ids.erase(ids.begin());
-  }
-  return ids;
 }
 
 std::string read_stdin() {
@@ -190,9 +177,24 @@ std::string read_stdin() {
   return std::string(without_bom(text));
 }
 
+bool stdin_has_text() {
+  struct stat status{};
+  if (::fstat(STDIN_FILENO, &status) != 0) {
+    return false;
+  }
+  if (S_ISREG(status.st_mode)) {
+    return ::lseek(STDIN_FILENO, 0, SEEK_CUR) < status.st_size;
+  }
+  int waiting = 0;
+  return S_ISFIFO(status.st_mode) && ::ioctl(STDIN_FILENO, FIONREAD, &waiting) == 0 && waiting > 0;
+}
+
 std::string read_prompt_file(const std::string& path) {
   if (path == "-") {
     return read_stdin();
+  }
+  if (path.empty()) {
+    throw UserError("'': the name of a file with text is empty");
   }
   std::string text = read_text_file(path, kMostPromptBytes);
   check_utf8(text, path);

@@ -1,4 +1,4 @@
-// A model's text side: tokenizer, chat template, end tokens; and the prompts made with them.
+// A model's text side as its files give it, and prompts as people give them.
 #pragma once
 
 #include <memory>
@@ -8,24 +8,11 @@
 
 #include <boost/json.hpp>
 
-#include "chat/template.h"
+#include "chat/text_side.h"
 #include "tokenizer/tokenizer.h"
 #include "weights/model_files.h"
 
 namespace quince::cli {
-
-struct TextSide {
-  TextSide(std::string source, Tokenizer tokenizer)
-      : source(std::move(source)), tokenizer(std::move(tokenizer)) {}
-
-  std::string source;  // named in errors
-  Tokenizer tokenizer;
-  std::optional<ChatTemplate> chat_template;
-  std::string template_name;  // "default", or a file's name
-  std::optional<Token> bos;
-  bool add_bos = false;
-  std::vector<Token> end_tokens;  // sorted, each once
-};
 
 struct TextOptions {
   std::optional<std::string> template_file;  // instead of the model's own
@@ -43,16 +30,18 @@ TextSide make_text_side(
 // Throws UserError, also when the model has no tokenizer.
 Tokenizer make_tokenizer(const TokenizerSource& source, const std::string& model);
 
-// A prompt that is used as it is: the tokenizer's own beginning (BOS) exactly once, special tokens
-// written in the text are special.
-std::vector<Token> raw_prompt(const TextSide& text, std::string_view prompt);
-
 // bos_token, eos_token, ... as plain texts, which is how templates want them.
 boost::json::object special_token_texts(const TokenizerSource& source, const Tokenizer& tokenizer);
+
+// Tokenizers take UTF-8 only: throws UserError with the place of what is something else. source:
+// what the message calls it.
+void check_utf8(std::string_view text, const std::string& source);
 
 // Reads a whole text file, or standard input for "-". Throws UserError, also when it is not UTF-8
 // text (the message gives the place).
 std::string read_prompt_file(const std::string& path);
 std::string read_stdin();
+// Whether a pipe or a file waits on standard input with something in it. Reads nothing.
+bool stdin_has_text();
 
 }  // namespace quince::cli

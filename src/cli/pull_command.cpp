@@ -55,6 +55,9 @@ int pull(const PullFlags& flags) {
   std::optional<uint64_t> first;
   options.progress = [&](const PullProgress& progress) {
     interrupts.check();
+    if (progress.total == 0) {  // not known yet
+      return;
+    }
     first = first.value_or(progress.done);
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     const double fraction = progress.total > 0 ? static_cast<double>(progress.done) /
@@ -62,7 +65,17 @@ int pull(const PullFlags& flags) {
                                                : 0.0;
     bar.update(fraction, progress_detail(progress, *first, elapsed.count()));
   };
-  const PullResult result = pull_model(options);
+  const PullResult result = [&] {
+    try {
+      return pull_model(options);
+    } catch (const Interrupted&) {
+      bar.clear();
+      if (!flags.quiet) {
+        fmt::print(stderr, "stopped; the same command goes on from what is there\n");
+      }
+      throw;
+    }
+  }();
   bar.clear();
 
   if (flags.json) {
@@ -98,8 +111,8 @@ Action add_pull(CLI::App& app) {
   arguments.positional(
       "REPO",
       flags->model,
-      "A repository as org/name, with :QUANT for one GGUF file of it (org/name:Q4_K_M), or an "
-      "alias");
+      "A repository as org/name, with :QUANT for one GGUF file of it (org/name:Q8_0; without: "
+      "safetensors if there are any, else the only GGUF file or Q4_K_M), or an alias");
   FlagGroup group(app, "Flags");
   group.text("--revision", "NAME", flags->revision, "Branch, tag or commit (default: main)");
   group.text(
@@ -114,11 +127,12 @@ Action add_pull(CLI::App& app) {
       [flags](const std::string& flag, const std::string& value) {
         flags->connections = static_cast<int>(parse_integer(flag, value, 1, 64));
       });
-  group.on("--json", flags->json, "Tell the result as one JSON object");
+  group.on("--json", flags->json, "The result as one JSON object");
   group.on("-q,--quiet", flags->quiet, "Print nothing but the path");
   app.footer(
       "HF_ENDPOINT names another hub, HF_TOKEN is sent to it. An interrupted pull goes on where it "
-      "stopped.\n\nExample:\n  quince pull HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF");
+      "stopped. quince list shows what was pulled.\n\nExample:\n  quince pull "
+      "HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF");
   return [flags] { return pull(*flags); };
 }
 

@@ -1,7 +1,9 @@
 // quince run: one answer, or a chat.
 #include <unistd.h>
+#include <csignal>
 
 #include <chrono>
+#include <csignal>
 #include <memory>
 #include <random>
 
@@ -10,6 +12,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "cli/args.h"
+#include "cli/cached_prompt.h"
 #include "cli/chat.h"
 #include "cli/commands.h"
 #include "cli/generate.h"
@@ -19,6 +22,7 @@
 #include "cli/run_options.h"
 #include "cli/terminal.h"
 #include "system/memory.h"
+#include "tokenizer/spellings.h"
 #include "weights/json_file.h"
 
 namespace quince::cli {
@@ -57,11 +61,24 @@ class Runner {
     for (const auto& [setting, value] : options.settings) {
       setting->set(settings_, setting->name, value);
     }
-    if (!options.ignore_end) {
-      settings_.sampling.stop_tokens = model_.text.end_tokens;
+    settings_.sampling.end_tokens = model_.text.end_tokens;
+    settings_.sampling.ignore_eos = options.ignore_end;
+    settings_.sampling.logprobs = options.logprobs.has_value();
+    settings_.sampling.top_logprobs = options.logprobs.value_or(0);
+    if (options.form) {
+      model_.engine->set_tokenizer(model_.text.tokenizer);
+      settings_.sampling.constraint = options.form;
     }
     if (options.template_values) {
       values_ = parse_json_object(*options.template_values, "--chat-template-kwargs");
+    }
+    if (options.prompt_cache) {
+      prefix_ = model_.engine->load_prompt(*options.prompt_cache);
+      for (const std::string& note : prefix_->notes) {
+        if (!options.quiet) {
+          print_note(note);
+        }
+      }
     }
   }
 
@@ -81,6 +98,10 @@ class Runner {
     return model_.text.chat_template->encode(model_.text.tokenizer, conversation.to_json(), render);
   }
 
+  std::vector<Token> prompt_after_prefix(const std::string& prompt, bool raw) const {
+    return prompt_after_cache(model_.text, prompt, raw, values_);
+  }
+
   struct Answer {
     GeneratedText text;
     FinishReason reason = FinishReason::none;
@@ -91,17 +112,20 @@ class Runner {
 
   // Streams one answer. A signal cancels it.
   Answer answer(
-      std::vector<Token> prompt,
-      const GenerationSettings& settings,
-      const ShowText& show,
-      std::shared_ptr<Session> session) {
+      std::vector<Token> prompt, const GenerationSettings& settings, const ShowText& show) {
     SamplingParams params = settings.sampling;
+    params.bad_words = word_sequences(model_.text.tokenizer, settings.bad_words);
+    if (params.dry_multiplier > 0) {
+      params.dry_sequence_breakers = breakers(settings.dry_breakers);
+    }
     if (!params.seed) {
       params.seed = std::random_device{}();  // ours, so that it can be reported
     }
     last_seed_ = *params.seed;
-    int prompt_tokens = static_cast<int>(prompt.size());
-    TokenStream stream = model_.engine->submit(std::move(prompt), params, std::move(session));
+    int prompt_tokens = static_cast<int>(prompt.size() + (prefix_ ? prefix_->tokens.size() : 0));
+    RequestOptions request;
+    request.prefix = prefix_;
+    TokenStream stream = model_.engine->submit(std::move(prompt), params, std::move(request));
     InterruptScope interrupts([&stream] { stream.cancel(); });
     Answer answer;
     bool first = true;
@@ -113,7 +137,9 @@ class Runner {
       first = false;
       return token;
     };
-    answer.text = stream_text(next, model_.text.tokenizer, settings.stops, show);
+    // A form speaks of every character that the tokens stand for.
+    const DecodeOptions how{.continues = params.constraint.has_value()};
+    answer.text = stream_text(next, model_.text.tokenizer, settings.stops, show, how);
     if (answer.text.stop_text) {
       stream.cancel();
       answer.reason = FinishReason::stop;
@@ -136,6 +162,7 @@ class Runner {
     LoadRequest request;
     request.model = options.model;
     request.compute = options.compute;
+    request.draft = options.draft;
     request.engine = options.engine;
     request.text.template_file = options.template_file;
     request.text.end_tokens = options.end_tokens;
@@ -144,10 +171,20 @@ class Runner {
     return request;
   }
 
+  // Looks at the whole vocabulary: once for the same texts.
+  const std::vector<std::vector<Token>>& breakers(const std::vector<std::string>& texts) {
+    if (!breakers_ || breakers_->first != texts) {
+      breakers_.emplace(texts, overlapping_sequences(model_.text.tokenizer, texts));
+    }
+    return breakers_->second;
+  }
+
   Clock::time_point start_;
   LoadedModel model_;
   GenerationSettings settings_;
+  std::optional<std::pair<std::vector<std::string>, std::vector<std::vector<Token>>>> breakers_;
   json::object values_;
+  std::shared_ptr<const PromptPrefix> prefix_;  // what prompts follow
   uint64_t last_seed_ = 0;
 };
 
@@ -158,10 +195,33 @@ json::object timings(const Runner::Answer& answer, double load_seconds) {
       {"load_seconds", load_seconds},
       {"prompt_seconds", answer.stats.prompt_seconds},
       {"prompt_tokens_per_second", prompt_rate(answer.stats)},
+      {"drafted_tokens", answer.stats.drafted_tokens},
+      {"accepted_tokens", answer.stats.accepted_tokens},
       {"generation_seconds", answer.stats.generation_seconds},
       {"generation_tokens_per_second", generation_rate(answer.stats)},
-      {"time_to_first_token_seconds", answer.stats.prompt_seconds},
+      {"time_to_first_token_seconds", answer.stats.queue_seconds + answer.stats.prompt_seconds},
       {"start_to_first_token_seconds", answer.first_token}};
+}
+
+json::object token_json(const Tokenizer& tokenizer, Token id, float logprob) {
+  StreamDecoder decoder(tokenizer, {.skip_special = false, .continues = true});
+  const std::string text = decoder.add(id);
+  return {{"id", id}, {"token", text + decoder.finish()}, {"logprob", logprob}};
+}
+
+// As in OpenAI's chat answers, and the ids.
+json::array logprobs_json(const Tokenizer& tokenizer, const std::vector<GeneratedToken>& tokens) {
+  json::array content;
+  for (const GeneratedToken& token : tokens) {
+    json::object entry = token_json(tokenizer, token.id, token.logprob);
+    json::array top;
+    for (const TokenLogprob& other : token.top) {
+      top.push_back(token_json(tokenizer, other.id, other.logprob));
+    }
+    entry["top_logprobs"] = std::move(top);
+    content.push_back(std::move(entry));
+  }
+  return content;
 }
 
 json::object to_json(Runner& runner, const Runner::Answer& answer) {
@@ -179,6 +239,10 @@ json::object to_json(Runner& runner, const Runner::Answer& answer) {
   if (answer.text.stop_text) {
     object["stop_text"] = *answer.text.stop_text;
   }
+  if (runner.settings().sampling.wants_logprobs()) {
+    object["logprobs"] = json::object{
+        {"content", logprobs_json(runner.model().text.tokenizer, answer.text.logprobs)}};
+  }
   return object;
 }
 
@@ -190,8 +254,19 @@ std::string memory_line() {
   return line;
 }
 
+// What the answer depended on besides the prompt.
+std::string sampling_line(const Runner& runner) {
+  const SamplingParams& sampling = runner.settings().sampling;
+  return sampling.temperature == 0
+             ? "greedy"
+             : fmt::format("temp {:.4g}, seed {}", sampling.temperature, runner.last_seed());
+}
+
 std::vector<Token> one_shot_prompt(
     Runner& runner, const RunOptions& options, const std::string& prompt) {
+  if (options.prompt_cache) {
+    return runner.prompt_after_prefix(prompt, options.raw);
+  }
   if (!options.raw && runner.has_template()) {
     return runner.chat_prompt({options.system, {{"user", prompt}}});
   }
@@ -209,20 +284,38 @@ std::vector<Token> one_shot_prompt(
   return raw_prompt(runner.model().text, prompt);
 }
 
+// An answer that only the context ended. Of a limit that the user set himself he knows.
+bool context_ended(const Runner::Answer& answer, const GenerationSettings& settings) {
+  const int limit = settings.sampling.max_tokens;
+  return answer.reason == FinishReason::length &&
+         (limit < 0 || answer.stats.generated_tokens < limit);
+}
+
 int run_once(const RunOptions& options, const std::string& prompt, Clock::time_point start) {
   Runner runner(options, start);
+  if (options.prompt && !options.file && !options.quiet && stdin_has_text()) {
+    fmt::print(
+        stderr,
+        "note: standard input is not read, for the question was given; -f - puts it behind the "
+        "question\n");
+  }
   TextOutput output;
   ShowText show = [&](std::string_view piece) {
     if (!options.json) {
       output.write(piece);
     }
   };
-  auto answer =
-      runner.answer(one_shot_prompt(runner, options, prompt), runner.settings(), show, nullptr);
+  auto answer = runner.answer(one_shot_prompt(runner, options, prompt), runner.settings(), show);
   if (options.json) {
     write_stdout(compact_json(to_json(runner, answer)) + "\n");
   } else {
     output.end_line();
+  }
+  if (!options.quiet && context_ended(answer, runner.settings())) {
+    fmt::print(
+        stderr,
+        "note: the answer is cut off: the context of {} tokens is full (see --ctx-size)\n",
+        runner.model().engine->context_length());
   }
   if (options.verbose ||
       (!options.quiet && !options.json && stdout_is_terminal() && stderr_is_terminal())) {
@@ -231,11 +324,11 @@ int run_once(const RunOptions& options, const std::string& prompt, Clock::time_p
   if (options.verbose) {
     fmt::print(
         stderr,
-        "load {:.2f} s, start to first token {:.2f} s, {}, seed {}, finished by {}\n",
+        "load {:.2f} s, start to first token {:.2f} s, {}, {}, finished by {}\n",
         runner.model().load_seconds,
         answer.first_token,
         memory_line(),
-        runner.last_seed(),
+        sampling_line(runner),
         name(answer.reason));
   }
   if (answer.signal != 0) {
@@ -248,8 +341,7 @@ int run_once(const RunOptions& options, const std::string& prompt, Clock::time_p
 
 class EngineResponder : public Responder {
  public:
-  explicit EngineResponder(Runner& runner)
-      : runner_(runner), session_(runner.model().engine->make_session()) {}
+  explicit EngineResponder(Runner& runner) : runner_(runner) {}
 
   Reply reply(
       const Conversation& conversation,
@@ -259,13 +351,23 @@ class EngineResponder : public Responder {
         runner_.has_template()
             ? runner_.chat_prompt(conversation)
             : raw_prompt(runner_.model().text, conversation.messages.back().content);
-    auto answer = runner_.answer(std::move(prompt), settings, show, session_);
+    const int context = runner_.model().engine->context_length();
+    if (runner_.has_template() && std::ssize(prompt) >= context) {
+      throw UserError(
+          "the conversation has {} tokens by now and the context holds {}: /reset begins anew, a "
+          "larger --ctx-size holds more",
+          prompt.size(),
+          context);
+    }
+    auto answer = runner_.answer(std::move(prompt), settings, show);
+    if (answer.signal != 0 && answer.signal != SIGINT) {
+      throw Interrupted(answer.signal);  // asks us to leave, not only to be silent
+    }
     return {answer.text.text, answer.reason, answer.signal != 0, answer.stats};
   }
 
  private:
   Runner& runner_;
-  std::shared_ptr<Session> session_;  // the cache lives as long as the chat
 };
 
 std::string greeting(const Runner& runner, const LoadedModel& model) {
@@ -287,14 +389,13 @@ std::string greeting(const Runner& runner, const LoadedModel& model) {
 }
 
 int run_chat(const RunOptions& options, Clock::time_point start) {
+  if (options.prompt_cache) {
+    throw UserError(
+        "--prompt-cache-file {}: a chat cannot follow it; give a prompt", *options.prompt_cache);
+  }
   if (options.json) {
     throw UserError("--json: there is no prompt to answer; give one, or pipe it to standard input");
   }
-  Runner runner(options, start);
-  if (options.system && !runner.has_template()) {
-    throw UserError("--system: {} has no chat template that could take it", options.model);
-  }
-  EngineResponder responder(runner);
   std::vector<std::string> completions;
   for (const std::string& name : chat_command_names()) {
     completions.push_back("/" + name);
@@ -302,7 +403,13 @@ int run_chat(const RunOptions& options, Clock::time_point start) {
   for (const Setting& setting : generation_settings()) {
     completions.push_back("/set " + std::string(setting.name));
   }
+  // Before the model is loaded: what is typed while it loads is the first message.
   LineEditor lines(default_history_file(), std::move(completions));
+  Runner runner(options, start);
+  if (options.system && !runner.has_template()) {
+    throw UserError("--system: {} has no chat template that could take it", options.model);
+  }
+  EngineResponder responder(runner);
   TextOutput output;
   auto show = [&](std::string_view text) { output.write(text); };
   if (!options.quiet) {

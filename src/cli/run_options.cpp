@@ -1,6 +1,7 @@
 #include "cli/run_options.h"
 
 #include "base/error.h"
+#include "cli/answer_form.h"
 #include "cli/args.h"
 #include "cli/prompt.h"
 
@@ -13,27 +14,17 @@ constexpr int64_t kMostContext = int64_t{1} << 30;
 void refuse_foreign_flags(CLI::App& app) {
   refuse_flag(
       app,
-      "--kv-bits,--kv-group-size,--quantized-kv-start",
+      "--sampler-seq,--sampling-seq",
       true,
-      "quantized KV caches are not offered yet; --max-kv-size bounds the cache");
+      "letters are not understood; --samplers takes the steps' names");
   refuse_flag(
-      app, "--prompt-cache-file,--prompt-cache", true, "prompt cache files are not offered yet");
-  refuse_flag(
-      app,
-      "--grammar,--grammar-file,--json-schema",
-      true,
-      "constrained answers are not offered yet");
-  refuse_flag(
-      app,
-      "--presence-penalty,--frequency-penalty,--typical,--xtc-probability,--dry-multiplier,--"
-      "mirostat",
-      true,
-      "this way of sampling is not offered yet; --repetition-penalty, --top-p, --top-k and --min-p "
-      "are");
+      app, "--adaptive-target,--adaptive-decay", true, "adaptive-p sampling is not offered yet");
   refuse_flag(app, "--parallel", true, "run answers one prompt at a time");
   refuse_flag(app, "--mmproj,--image", true, "images are not offered yet");
   accept_flag(app, "--jinja", false, "chat templates are always rendered in full");
-  accept_flag(app, "--conversation", false, "without a prompt, run is always a chat");
+  accept_flag(app, "--conversation,--interactive", false, "without a prompt, run is always a chat");
+  accept_flag(app, "--no-display-prompt", false, "the prompt is never shown again");
+  accept_flag(app, "--color,--simple-io", false, "answers are always plain text");
   accept_flag(app, "--single-turn", false, "with a prompt, run always ends after the answer");
   accept_flag(
       app, "--multiline-input", false, "several lines can always be pasted or put between \"\"\"");
@@ -49,7 +40,10 @@ RunFlags::RunFlags(CLI::App& app) {
       "A GGUF file (any part of a split one), a folder, a Hugging Face repo id that was pulled, or "
       "an alias");
   model.positional(
-      "PROMPT", second_, "The question. Without it: standard input when piped, else a chat");
+      "PROMPT",
+      second_,
+      "The question. Without it: standard input when piped, else a chat",
+      FlagGroup::Presence::optional);
 
   FlagGroup input(app, "Prompt");
   input.text("-m,--model", "MODEL", model_flag_, "The model, as a flag");
@@ -58,7 +52,7 @@ RunFlags::RunFlags(CLI::App& app) {
       "-f,--file",
       "FILE",
       options_.file,
-      "Take the question from a file (- is standard input); after PROMPT if both are given");
+      "Take the question from a file (- is standard input); behind PROMPT when both are given");
   input.text("--system,--system-prompt", "TEXT", options_.system, "System prompt");
   input.text(
       "--system-file,--system-prompt-file", "FILE", system_file_, "System prompt from a file");
@@ -78,17 +72,19 @@ RunFlags::RunFlags(CLI::App& app) {
       "Values for the template, such as '{\"enable_thinking\": false}'");
 
   FlagGroup answer(app, "Answer");
+  FlagGroup sampling(app, "More about sampling");
   for (const Setting& setting : generation_settings()) {
     const Setting* row = &setting;
-    answer.value(
-        std::string(row->flags),
-        std::string(row->label),
-        std::string(row->help),
-        [this, row](const std::string& flag, const std::string& value) {
-          GenerationSettings scratch;
-          row->set(scratch, flag, value);  // complains now, before a model is loaded
-          options_.settings.emplace_back(row, value);
-        });
+    (row->everyday ? answer : sampling)
+        .value(
+            std::string(row->flags),
+            std::string(row->label),
+            std::string(row->help),
+            [this, row](const std::string& flag, const std::string& value) {
+              GenerationSettings scratch;
+              row->set(scratch, flag, value);  // complains now, before a model is loaded
+              options_.settings.emplace_back(row, value);
+            });
   }
   answer.value(
       "--eos-token,--extra-eos-token",
@@ -98,9 +94,29 @@ RunFlags::RunFlags(CLI::App& app) {
       [this](const std::string&, const std::string& value) {
         options_.end_tokens.push_back(value);
       });
-  answer.on("--ignore-eos", options_.ignore_end, "Go on past the model's end tokens");
+  answer.on(
+      "--ignore-eos",
+      options_.ignore_end,
+      "The end tokens never come: the answer ends at a limit or a --stop");
+
+  answer.value(
+      "--logprobs",
+      "N",
+      "With --json: each token's log probability, and the N likeliest tokens in its place",
+      [this](const std::string& flag, const std::string& value) {
+        const NumberParam& row = *find_number_param("top_logprobs");
+        options_.logprobs = static_cast<int>(parse_integer(
+            flag, value, static_cast<int64_t>(row.low), static_cast<int64_t>(row.high)));
+      });
+
+  add_form_flags(app, options_.form);
 
   FlagGroup context(app, "Context");
+  context.text(
+      "--prompt-cache-file,--prompt-cache",
+      "FILE",
+      options_.prompt_cache,
+      "Go on from a prompt that quince cache build, or mlx-lm, computed");
   context.value(
       "-c,--ctx-size",
       "N",
@@ -124,16 +140,6 @@ RunFlags::RunFlags(CLI::App& app) {
       [this](const std::string& flag, const std::string& value) {
         options_.engine.cache.keep = static_cast<int>(parse_integer(flag, value, 0, kMostContext));
       });
-  context.choice(
-      "--cache-type-k",
-      {"f32", "f16", "bf16"},
-      cache_type_k_,
-      "Type of cached keys (default: the kernels' best)");
-  context.choice(
-      "--cache-type-v",
-      {"f32", "f16", "bf16"},
-      cache_type_v_,
-      "Type of cached values; the same as of the keys");
   context.value(
       "--prefill-chunk,--prefill-step-size,--batch-size,--ubatch-size",
       "N",
@@ -143,6 +149,7 @@ RunFlags::RunFlags(CLI::App& app) {
       });
 
   add_compute_flags(app, options_.compute);
+  add_draft_flags(app, options_.draft);
 
   FlagGroup output(app, "Output");
   output.on(
@@ -154,10 +161,14 @@ RunFlags::RunFlags(CLI::App& app) {
   output.on("-q,--quiet", options_.quiet, "No notes, no progress bar, no speed line");
   refuse_foreign_flags(app);
   app.footer(
+      "Sampling: what the model's generation_config.json (or its GGUF file) recommends goes before "
+      "the defaults named here. /set in a chat shows what is in use.\n\n"
       "Examples:\n"
       "  quince run SmolLM2-135M-Instruct.Q4_1.gguf \"What is a quince?\"\n"
       "  quince run mlx-community/Qwen3-0.6B-4bit --temp 0 -f question.txt\n"
       "  git diff | quince run MODEL --system \"Write a commit message for this diff.\"\n"
+      "  git diff | quince run MODEL \"Write a commit message for this diff:\" -f -\n"
+      "  quince run MODEL \"Paris or Rome?\" --choice Paris,Rome\n"
       "  quince run MODEL              (a chat; /help lists its commands)");
 }
 
@@ -183,12 +194,23 @@ RunOptions RunFlags::finish() const {
         "--prompt '{}': a prompt is already given as an argument: '{}'", *prompt_flag_, *prompt);
   }
   options.prompt = prompt_flag_ ? prompt_flag_ : prompt;
+  check_utf8(options.prompt.value_or(""), "the prompt");
+  check_utf8(options.system.value_or(""), "--system");
   if (system_file_) {
     if (options.system) {
       throw UserError(
           "--system-file {}: --system is already given; use one of them", *system_file_);
     }
     options.system = read_prompt_file(*system_file_);
+  }
+  if (options.prompt_cache && options.system) {
+    throw UserError(
+        "--prompt-cache-file {}: a system prompt comes before it: give --system to quince cache "
+        "build",
+        *options.prompt_cache);
+  }
+  if (options.logprobs && !options.json) {
+    throw UserError("--logprobs {}: only --json shows them; add it", *options.logprobs);
   }
   if (options.raw) {
     if (options.system) {
@@ -200,18 +222,6 @@ RunOptions RunFlags::finish() const {
           "--raw: goes against {}; use one of them",
           options.template_file ? "--chat-template-file" : "--chat-template-kwargs");
     }
-  }
-  if (cache_type_k_ || cache_type_v_) {
-    if (cache_type_k_ && cache_type_v_ && *cache_type_k_ != *cache_type_v_) {
-      throw UserError(
-          "--cache-type-v {}: differs from --cache-type-k {}; keys and values share one type",
-          *cache_type_v_,
-          *cache_type_k_);
-    }
-    const std::string& type = cache_type_k_ ? *cache_type_k_ : *cache_type_v_;
-    options.engine.cache.dtype = type == "f32"   ? mlx::core::float32
-                                 : type == "f16" ? mlx::core::float16
-                                                 : mlx::core::bfloat16;
   }
   if (options.engine.cache.max_size &&
       options.engine.cache.keep >= *options.engine.cache.max_size) {

@@ -27,8 +27,12 @@ struct RunOptions {
   std::optional<std::string> template_values;  // JSON object
   std::vector<std::string> end_tokens;
   bool ignore_end = false;
+  std::optional<int> logprobs;  // likeliest tokens to report beside each token's log probability
+  std::optional<ConstraintSpec> form;       // of the answers
+  std::optional<std::string> prompt_cache;  // a file that the prompt follows
   EngineOptions engine;
   ComputeFlags compute;
+  DraftFlags draft;
   // In the order of the settings table; applied over the model's own defaults once these are known.
   std::vector<std::pair<const Setting*, std::string>> settings;
 };
@@ -47,8 +51,6 @@ class RunFlags {
   std::optional<std::string> model_flag_;
   std::optional<std::string> prompt_flag_;
   std::optional<std::string> system_file_;
-  std::optional<std::string> cache_type_k_;
-  std::optional<std::string> cache_type_v_;
 };
 
 }  // namespace quince::cli

@@ -7,18 +7,15 @@
 #include <fmt/ranges.h>
 
 #include "cli/args.h"
+#include "cli/prompt.h"
+#include "cli/setting_values.h"
 
 namespace quince::cli {
 
 namespace {
 
 using Settings = GenerationSettings;
-constexpr double kNoMaximum = std::numeric_limits<double>::max();
 constexpr int64_t kIntMax = std::numeric_limits<int>::max();
-
-std::string show_off(double value, double off) {
-  return value == off ? fmt::format("{} (off)", value) : fmt::format("{:.4g}", value);
-}
 
 // Backslash escapes, so that "\n" can be given as a stop text: \n \t \r \\, others stay.
 std::string unescape(const std::string& text) {
@@ -53,11 +50,11 @@ std::string quoted(const std::string& text) {
   return boost::json::serialize(boost::json::value(text));
 }
 
-constexpr Setting kSettings[] = {
+constexpr Setting kEveryday[] = {
     {"max-tokens",
      "-n,--max-tokens,--n-predict,--predict",
      "N",
-     "Most tokens of an answer; -1: until the model ends it or the context is full",
+     "Most tokens of an answer; -1: until the model ends it or the context is full (default: -1)",
      [](Settings& s, std::string_view flag, const std::string& value) {
        // Beyond int is as good as no limit: the context ends it long before.
        int64_t count = parse_integer(flag, value, -1, std::numeric_limits<int64_t>::max());
@@ -70,10 +67,8 @@ constexpr Setting kSettings[] = {
     {"temp",
      "--temp,--temperature",
      "T",
-     "Randomness: 0 always takes the likeliest token",
-     [](Settings& s, std::string_view flag, const std::string& value) {
-       s.sampling.temperature = static_cast<float>(parse_real(flag, value, 0, 1e9));
-     },
+     "Randomness: 0 always takes the likeliest token (default: 0.8)",
+     set_number<&SamplingParams::temperature>,
      [](const Settings& s) {
        return s.sampling.temperature == 0 ? std::string("0 (greedy)")
                                           : fmt::format("{:.4g}", s.sampling.temperature);
@@ -81,48 +76,37 @@ constexpr Setting kSettings[] = {
     {"top-p",
      "--top-p",
      "P",
-     "Only the likeliest tokens that together reach probability P; 1: off",
-     [](Settings& s, std::string_view flag, const std::string& value) {
-       s.sampling.top_p = static_cast<float>(parse_real(flag, value, 0, 1));
-     },
-     [](const Settings& s) { return show_off(s.sampling.top_p, 1); }},
+     "Only the likeliest tokens that together reach probability P; 1: off (default: 0.95)",
+     set_number<&SamplingParams::top_p>,
+     show_number<&SamplingParams::top_p, 1>},
     {"top-k",
      "--top-k",
      "K",
-     "Only the K likeliest tokens; 0: off",
-     [](Settings& s, std::string_view flag, const std::string& value) {
-       s.sampling.top_k = static_cast<int>(parse_integer(flag, value, 0, kIntMax));
-     },
-     [](const Settings& s) { return show_off(s.sampling.top_k, 0); }},
+     "Only the K likeliest tokens; 0: off (default: 40)",
+     set_number<&SamplingParams::top_k>,
+     show_number<&SamplingParams::top_k, 0>},
     {"min-p",
      "--min-p",
      "P",
-     "Only tokens at least P times as likely as the likeliest; 0: off",
-     [](Settings& s, std::string_view flag, const std::string& value) {
-       s.sampling.min_p = static_cast<float>(parse_real(flag, value, 0, 1));
-     },
-     [](const Settings& s) { return show_off(s.sampling.min_p, 0); }},
+     "Only tokens at least P times as likely as the likeliest; 0: off (default: 0.05)",
+     set_number<&SamplingParams::min_p>,
+     show_number<&SamplingParams::min_p, 0>},
     {"repetition-penalty",
      "--repetition-penalty,--repeat-penalty",
      "R",
-     "Makes tokens that came before less likely; 1: off",
-     [](Settings& s, std::string_view flag, const std::string& value) {
-       s.sampling.repetition_penalty =
-           static_cast<float>(parse_real(flag, value, 1e-6, kNoMaximum));
-     },
-     [](const Settings& s) { return show_off(s.sampling.repetition_penalty, 1); }},
+     "Makes tokens that came before less likely; 1: off (default: 1)",
+     set_number<&SamplingParams::repetition_penalty>,
+     show_number<&SamplingParams::repetition_penalty, 1>},
     {"repetition-window",
      "--repetition-window,--repetition-context-size,--repeat-last-n",
      "N",
-     "Tokens that the penalty looks back at; -1: all",
-     [](Settings& s, std::string_view flag, const std::string& value) {
-       s.sampling.repetition_window = static_cast<int>(parse_integer(flag, value, -1, kIntMax));
-     },
-     [](const Settings& s) { return std::to_string(s.sampling.repetition_window); }},
+     "Tokens of prompt and answer that this penalty looks back at; -1: all (default: 64)",
+     set_number<&SamplingParams::repeat_last_n>,
+     show_number<&SamplingParams::repeat_last_n, kNeverOff>},
     {"seed",
      "-s,--seed",
      "N",
-     "Makes a random answer repeatable; -1: another one every time",
+     "Makes a random answer repeatable; -1: another one every time (default: -1)",
      [](Settings& s, std::string_view flag, const std::string& value) {
        if (value == "random" || value == "-1") {
          s.sampling.seed.reset();
@@ -139,16 +123,10 @@ constexpr Setting kSettings[] = {
      "TEXT",
      "End the answer before this text (\\n is a newline); may be given several times",
      [](Settings& s, std::string_view flag, const std::string& value) {
-       if (value.empty()) {
-         throw UserError("{} '': the text to stop at is empty", flag);
-       }
-       s.stops.push_back(unescape(value));
+       add_text(s.stops, flag, value);
      },
-     [](const Settings& s) {
-       std::vector<std::string> texts;
-       std::transform(s.stops.begin(), s.stops.end(), std::back_inserter(texts), quoted);
-       return texts.empty() ? std::string("none") : fmt::format("{}", fmt::join(texts, " "));
-     }},
+     [](const Settings& s) { return show_texts(s.stops); },
+     [](Settings& s) { s.stops.clear(); }},
 };
 
 std::string plain_name(std::string_view name) {
@@ -162,13 +140,33 @@ std::string plain_name(std::string_view name) {
 
 }  // namespace
 
+void add_text(std::vector<std::string>& texts, std::string_view flag, const std::string& value) {
+  if (value.empty()) {
+    throw UserError("{} '': the text is empty", flag);
+  }
+  check_utf8(value, std::string(flag));
+  texts.push_back(unescape(value));
+}
+
+std::string show_texts(const std::vector<std::string>& texts) {
+  std::vector<std::string> shown;
+  std::transform(texts.begin(), texts.end(), std::back_inserter(shown), quoted);
+  return shown.empty() ? "none" : fmt::format("{}", fmt::join(shown, " "));
+}
+
 std::span<const Setting> generation_settings() {
-  return kSettings;
+  static const auto all = [] {
+    std::vector<Setting> rows(std::begin(kEveryday), std::end(kEveryday));
+    const auto more = sampling_settings();
+    rows.insert(rows.end(), more.begin(), more.end());
+    return rows;
+  }();
+  return all;
 }
 
 const Setting* find_setting(std::string_view name) {
   std::string wanted = plain_name(name);
-  for (const Setting& setting : kSettings) {
+  for (const Setting& setting : generation_settings()) {
     std::string_view rest = setting.flags;
     while (!rest.empty()) {
       size_t comma = std::min(rest.find(','), rest.size());
@@ -195,30 +193,32 @@ std::vector<std::string> apply_generation_config(
     }
     if (!(result >= min && result <= max)) {
       lines.push_back(fmt::format(
-          "generation_config.json: {} is {}, which is not usable; the default is used",
+          "the model's generation config: {} is {}, which is not usable; the default is used",
           key,
           boost::json::serialize(*value)));
       return std::nullopt;
     }
     return result;
   };
-  if (auto value = number("temperature", 0, 1e9)) {
-    sampling.temperature = static_cast<float>(*value);
+  const auto temperature = number("temperature", 0, 1e9);
+  const auto top_k = number("top_k", 0, static_cast<double>(kIntMax));
+  const auto top_p = number("top_p", 0, 1);
+  const auto min_p = number("min_p", 0, 1);
+  const boost::json::value* value = config.if_contains("do_sample");
+  const std::optional<bool> sample =
+      value != nullptr && value->is_bool() ? std::optional(value->get_bool()) : std::nullopt;
+  // A model with a recipe of its own gets that recipe: what it leaves out is as transformers has
+  // it, and not as we have it for models that say nothing.
+  if (sample.value_or(false) || temperature || top_k || top_p || min_p) {
+    sampling.temperature = static_cast<float>(temperature.value_or(1));
+    sampling.top_k = static_cast<int>(top_k.value_or(50));
+    sampling.top_p = static_cast<float>(top_p.value_or(1));
+    sampling.min_p = static_cast<float>(min_p.value_or(0));
   }
-  if (auto value = number("top_k", 0, static_cast<double>(kIntMax))) {
-    sampling.top_k = static_cast<int>(*value);
+  if (auto penalty = number("repetition_penalty", 1e-6, 1e9)) {
+    sampling.repetition_penalty = static_cast<float>(*penalty);
   }
-  if (auto value = number("top_p", 0, 1)) {
-    sampling.top_p = static_cast<float>(*value);
-  }
-  if (auto value = number("min_p", 0, 1)) {
-    sampling.min_p = static_cast<float>(*value);
-  }
-  if (auto value = number("repetition_penalty", 1e-6, 1e9)) {
-    sampling.repetition_penalty = static_cast<float>(*value);
-  }
-  const boost::json::value* sample = config.if_contains("do_sample");
-  if (sample != nullptr && sample->is_bool() && !sample->get_bool()) {
+  if (sample == false) {
     sampling.temperature = 0;
   }
   return lines;

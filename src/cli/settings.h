@@ -17,8 +17,11 @@
 namespace quince::cli {
 
 struct GenerationSettings {
-  SamplingParams sampling;
-  std::vector<std::string> stops;  // texts that end the answer; not part of it
+  SamplingParams sampling;             // but for what becomes tokens only once the model is known:
+  std::vector<std::string> stops;      // texts that end the answer; not part of it
+  std::vector<std::string> bad_words;  // texts that never come
+  std::vector<std::string> dry_breakers = {"\n", ":", "\"", "*"};  // as in llama.cpp
+  bool own_dry_breakers = false;                                   // the user's, not these
 };
 
 struct Setting {
@@ -29,6 +32,9 @@ struct Setting {
   // flag is what errors call it. Throws UserError.
   void (*set)(GenerationSettings& settings, std::string_view flag, const std::string& value);
   std::string (*show)(const GenerationSettings& settings);
+  // Of a list, which grows with every value: empties it. Null: no list.
+  void (*clear)(GenerationSettings& settings) = nullptr;
+  bool everyday = true;  // shown first in the help
 };
 
 std::span<const Setting> generation_settings();
@@ -37,7 +43,8 @@ std::span<const Setting> generation_settings();
 // unknown.
 const Setting* find_setting(std::string_view name);
 
-// Takes over temperature, top_k, top_p, min_p, repetition_penalty and do_sample (false: greedy).
+// Takes over temperature, top_k, top_p, min_p, repetition_penalty and do_sample (false: greedy). A
+// configuration that speaks of sampling replaces the defaults of all four.
 // Values of a wrong type or out of range are left out and returned as lines to show.
 std::vector<std::string> apply_generation_config(
     const boost::json::object& config, SamplingParams& sampling);

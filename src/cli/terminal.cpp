@@ -109,11 +109,14 @@ HiddenTyping::~HiddenTyping() {
   show_typing();
 }
 
-void mark_pastes(bool on) {
+bool has_escapes() {
   const char* kind = std::getenv("TERM");
-  bool able = stdin_is_terminal() && stdout_is_terminal() && kind != nullptr &&
-              std::string_view(kind) != "dumb";
-  if (able && pastes_marked.exchange(on) != on) {
+  return stdin_is_terminal() && stdout_is_terminal() && kind != nullptr && *kind != '\0' &&
+         std::string_view(kind) != "dumb";
+}
+
+void mark_pastes(bool on) {
+  if (has_escapes() && pastes_marked.exchange(on) != on) {
     write_stdout(on ? kMarkPastes : kPlainPastes);
   }
 }

@@ -25,7 +25,7 @@ void write_stdout(std::string_view text);
 std::string printable(std::string_view text);
 
 // While it lives, what is typed does not show: neither "^C" nor a next question typed ahead belongs
-// into the middle of an answer. It is read later.
+// into the middle of an answer. It is read later. At most one at a time.
 class HiddenTyping {
  public:
   HiddenTyping();
@@ -33,6 +33,9 @@ class HiddenTyping {
   HiddenTyping(const HiddenTyping&) = delete;
   HiddenTyping& operator=(const HiddenTyping&) = delete;
 };
+
+// Whether the terminal behind standard input and output obeys escape sequences.
+bool has_escapes();
 
 // Asks the terminal to mark what is pasted, so that its newlines do not end a message. No effect
 // without a terminal that can.

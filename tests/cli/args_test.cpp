@@ -61,16 +61,6 @@ TEST(ParseCounts, Lists) {
   }
 }
 
-TEST(Closest, FindsSlips) {
-  std::vector<std::string> names{"run", "pull", "inspect", "convert", "bench"};
-  EXPECT_EQ(closest("rnu", names), "run");
-  EXPECT_EQ(closest("benhc", names), "bench");
-  EXPECT_EQ(closest("inspct", names), "inspect");
-  EXPECT_EQ(closest("convrt", names), "convert");
-  EXPECT_FALSE(closest("serve", names));
-  EXPECT_FALSE(closest("", names));
-}
-
 // A small command line of its own.
 struct Line {
   std::optional<std::string> first;
@@ -124,6 +114,18 @@ TEST(ParseFlags, TextsArriveUnchanged) {
   Line dashed;
   EXPECT_EQ(dashed.parse({"--", "--text"}), "");
   EXPECT_EQ(dashed.first, "--text");
+}
+
+TEST(ParseFlags, NothingBehindTheSignIsAnEmptyValue) {
+  Line line;
+  EXPECT_EQ(line.parse({"--stop=", "-v", "--text=", "name", "--stop", "--text=", "--stop="}), "");
+  EXPECT_EQ(line.text, "");
+  EXPECT_EQ(line.first, "name");
+  EXPECT_TRUE(line.verbose);
+  EXPECT_EQ(line.stops, (std::vector<std::string>{"", "--text=", ""}));
+  Line dashed;
+  EXPECT_EQ(dashed.parse({"--", "--text="}), "");
+  EXPECT_EQ(dashed.first, "--text=");
 }
 
 TEST(ParseFlags, Complaints) {

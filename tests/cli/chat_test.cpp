@@ -255,7 +255,11 @@ TEST(Chat, CutOffAnswersSaySo) {
   Session session;
   session.responder.reason = FinishReason::length;
   session.run({"a"});
-  EXPECT_THAT(session.info, HasSubstr("cut off"));
+  EXPECT_THAT(session.info, HasSubstr("the context is full; /reset"));
+  Session limited;
+  limited.responder.reason = FinishReason::length;
+  limited.run({"/set max-tokens 5", "a"});
+  EXPECT_THAT(limited.info, HasSubstr("cut off after 5 tokens"));
 }
 
 TEST(Chat, StatsAddUp) {

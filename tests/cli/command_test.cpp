@@ -13,8 +13,8 @@ namespace json = boost::json;
 using test::Program;
 using test::ProgramResult;
 using test::run_program;
+using testing::ContainsRegex;
 using testing::HasSubstr;
-using testing::Not;
 using testing::StartsWith;
 
 class CommandTest : public testing::Test {
@@ -44,11 +44,11 @@ json::object parse_object(const std::string& text) {
 
 // One line on standard error that begins with "quince: ", nothing on standard output.
 void expect_refused(
-    const ProgramResult& result, int status, const std::vector<const char*>& parts) {
+    const ProgramResult& result, int status, const std::vector<std::string>& parts) {
   EXPECT_EQ(result.status, status) << result.err;
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.err, StartsWith("quince: "));
-  for (const char* part : parts) {
+  for (const std::string& part : parts) {
     EXPECT_THAT(result.err, HasSubstr(part));
   }
 }
@@ -57,15 +57,15 @@ TEST_F(CommandTest, VersionAndHelp) {
   ProgramResult version = run_program({"--version"});
   EXPECT_EQ(version.status, 0);
   EXPECT_THAT(version.out, StartsWith("quince "));
-  for (std::vector<std::string> arguments :
+  for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"--help"}, {"help"}, {"-h"}}) {
     ProgramResult help = run_program(arguments);
     EXPECT_EQ(help.status, 0);
-    for (const char* name : {"run", "pull", "inspect", "convert", "bench"}) {
+    for (const char* name : {"run", "pull", "list", "inspect", "convert", "bench"}) {
       EXPECT_THAT(help.out, HasSubstr(name));
     }
   }
-  for (const char* name : {"run", "pull", "inspect", "convert", "bench"}) {
+  for (const char* name : {"run", "pull", "list", "inspect", "convert", "bench"}) {
     EXPECT_EQ(run_program({name, "--help"}).status, 0) << name;
     EXPECT_EQ(run_program({"help", name}).out, run_program({name, "--help"}).out);
   }
@@ -76,6 +76,36 @@ TEST_F(CommandTest, WrongCommands) {
   expect_refused(run_program({"rnu", "x"}), 2, {"rnu", "did you mean run?"});
   expect_refused(run_program({"frobnicate"}), 2, {"frobnicate: unknown command"});
   expect_refused(run_program({"--frob"}), 2, {"--frob"});
+  // What other programs call a command, and a model without one.
+  expect_refused(run_program({"chat", "x"}), 2, {"chat", "did you mean run?"});
+  expect_refused(run_program({"ls"}), 2, {"ls", "did you mean list?"});
+  expect_refused(run_program({"bench", "serv"}), 2, {"did you mean quince bench serve?"});
+  expect_refused(run_program({model(), "hi"}), 2, {"did you mean quince run " + model() + "?"});
+}
+
+TEST_F(CommandTest, UsageShowsWhatMayBeLeftOut) {
+  EXPECT_THAT(run_program({"run", "--help"}).out, HasSubstr("quince run MODEL [PROMPT] [FLAGS]"));
+  EXPECT_THAT(run_program({"convert", "--help"}).out, HasSubstr("quince convert IN OUT [FLAGS]"));
+}
+
+TEST_F(CommandTest, ListShowsCacheAndAliases) {
+  test::TempFolder home;
+  test::ScopedEnvironment cache("HF_HUB_CACHE", (home / "hub").c_str());
+  test::ScopedEnvironment config("XDG_CONFIG_HOME", home.path().c_str());
+  EXPECT_THAT(run_program({"list"}).out, HasSubstr("quince pull"));
+  home.write("hub/models--org--name/refs/main", "c0ffee");
+  home.write("hub/models--org--name/snapshots/c0ffee/m.gguf", std::string(2048, 'x'));
+  home.write("quince/aliases", "mine = org/name\nother = org/absent\n");
+  ProgramResult text = run_program({"list"});
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_THAT(text.out, ContainsRegex("org/name +2.0 KB  gguf"));
+  EXPECT_THAT(text.out, ContainsRegex("mine +org/name\n"));
+  EXPECT_THAT(text.out, ContainsRegex("other +org/absent  \\(not pulled\\)"));
+  const json::object object = parse_object(run_program({"list", "--json"}).out);
+  EXPECT_EQ(object.at("models").at(0).at("bytes"), 2048);
+  EXPECT_EQ(object.at("alias_file").as_string(), (home / "quince/aliases").string().c_str());
+  home.write("quince/aliases", "nonsense\n");
+  expect_refused(run_program({"list"}), 2, {"quince/aliases", "line 1"});
 }
 
 TEST_F(CommandTest, WrongFlags) {
@@ -83,12 +113,28 @@ TEST_F(CommandTest, WrongFlags) {
   expect_refused(run_program({"run"}), 2, {"MODEL"});
   expect_refused(run_program({"run", m, "hi", "--tmep", "1"}), 2, {"--tmep", "--temp?"});
   expect_refused(run_program({"run", m, "hi", "--temp", "hot"}), 2, {"--temp", "hot"});
-  expect_refused(run_program({"run", m, "hi", "--top-p", "1.5"}), 2, {"--top-p", "1.5", "0 and 1"});
+  expect_refused(
+      run_program({"run", m, "hi", "--top-p", "1.5"}),
+      2,
+      {"--top-p 1.5: want a number from 0 to 1"});
   expect_refused(
       run_program({"run", m, "hi", "--device", "tpu"}), 2, {"--device", "tpu", "cpu, gpu"});
-  expect_refused(run_program({"run", m, "hi", "--mlock"}), 2, {"--mlock"});
+  expect_refused(run_program({"run", m, "hi", "-n"}), 2, {"--max-tokens: its value is missing"});
+  expect_refused(
+      run_program({"run", m, "hi", "--temp", "-1"}), 2, {"--temp -1: want a number from 0"});
+  expect_refused(run_program({"run", m, "hi", "--lora", "x"}), 2, {"--lora"});
+  // Each of several names with one reason is called by its own.
+  expect_refused(run_program({"run", m, "hi", "--sampling-seq", "kp"}), 2, {"--sampling-seq: "});
+  expect_refused(run_program({"run", m, "hi", "--adapter-path", "x"}), 2, {"--adapter-path: LoRA"});
   expect_refused(run_program({"run", m, "hi", "--lora", "x"}), 2, {"--lora", "LoRA"});
-  expect_refused(run_program({"run", m, "hi", "--kv-bits", "4"}), 2, {"--kv-bits"});
+  expect_refused(run_program({"run", m, "hi", "--kv-bits", "3"}), 2, {"--kv-bits 3"});
+  expect_refused(
+      run_program({"run", m, "hi", "--kv-bits", "4", "-ctk", "f16"}), 2, {"--kv-bits 4", "f16"});
+  expect_refused(
+      run_program({"run", m, "hi", "-ctv", "q8_0", "--kernels", "mlx"}),
+      2,
+      {"head_dim 16", "8 bits", "use f16"});
+  expect_refused(run_program({"run", m, "hi", "--kv-group-size", "64"}), 2, {"groups of 32"});
   expect_refused(run_program({"run", m, "hi", "--raw", "--system", "s"}), 2, {"--system", "--raw"});
   expect_refused(
       run_program({"run", m, "hi", "--kernels", "native", "--dtype", "f32"}), 2, {"--dtype f32"});
@@ -155,6 +201,16 @@ TEST_F(CommandTest, RunTakesThePromptFromEverywhere) {
   EXPECT_EQ(prompt_tokens({"--", "--temp"}, ""), 6);
 }
 
+// Neither read, which could wait for ever, nor passed over in silence.
+TEST_F(CommandTest, UnreadInputIsRemarkedUpon) {
+  const std::vector<std::string> asked{"run", model(), "hi", "-n", "1"};
+  EXPECT_THAT(run_program(asked, "a file").err, HasSubstr("-f - "));
+  EXPECT_EQ(run_program(asked, "").err, "");
+  std::vector<std::string> quiet = asked;
+  quiet.emplace_back("-q");
+  EXPECT_EQ(run_program(quiet, "a file").err, "");
+}
+
 TEST_F(CommandTest, EmptyAndBinaryPrompts) {
   expect_refused(run_program({"run", model()}, ""), 2, {"standard input is empty"});
   expect_refused(
@@ -175,7 +231,7 @@ TEST_F(CommandTest, TheSameSeedGivesTheSameText) {
 TEST_F(CommandTest, StreamedTextEqualsJson) {
   std::vector<std::string> arguments{"run", model(), "x", "--temp", "0", "-n", "12"};
   ProgramResult streamed = run_program(arguments);
-  arguments.push_back("--json");
+  arguments.emplace_back("--json");
   std::string text(parse_object(run_program(arguments).out).at("text").as_string());
   EXPECT_EQ(streamed.out, text.ends_with('\n') ? text : text + "\n");
   EXPECT_EQ(streamed.err, "") << "no notes, no speed line where there is no terminal";
@@ -209,7 +265,75 @@ TEST_F(CommandTest, StopTextAndEndToken) {
        "--eos-token",
        third,
        "--ignore-eos"});
-  EXPECT_EQ(parse_object(ignored.out).at("token_ids"), ids);
+  // The end token never comes: the likeliest other one does.
+  const json::array others = parse_object(ignored.out).at("token_ids").as_array();
+  ASSERT_EQ(others.size(), 8u);
+  EXPECT_EQ(others.at(0), ids.at(0));
+  EXPECT_EQ(std::count(others.begin(), others.end(), ids.at(2)), 0);
+}
+
+TEST_F(CommandTest, LogprobsInJson) {
+  const std::vector<std::string> asked{"run", model(), "x", "--temp", "0", "-n", "4", "--logprobs"};
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = asked;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(arguments);
+  };
+  expect_refused(with({"3"}), 2, {"--logprobs 3", "--json"});
+  expect_refused(with({"1001", "--json"}), 2, {"--logprobs 1001"});
+  const json::object answer = parse_object(with({"3", "--json"}).out);
+  const json::array& ids = answer.at("token_ids").as_array();
+  const json::array& content = answer.at("logprobs").at("content").as_array();
+  ASSERT_EQ(content.size(), ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const json::array& top = content.at(i).at("top_logprobs").as_array();
+    ASSERT_EQ(top.size(), 3u);
+    EXPECT_EQ(content.at(i).at("id"), ids.at(i));
+    EXPECT_EQ(top.at(0).at("id"), ids.at(i)) << "greedy takes the likeliest";
+    EXPECT_LE(content.at(i).at("logprob").to_number<double>(), 0.0);
+    EXPECT_GE(
+        top.at(0).at("logprob").to_number<double>(), top.at(1).at("logprob").to_number<double>());
+    EXPECT_TRUE(content.at(i).at("token").is_string());
+  }
+  const json::object bare = parse_object(with({"0", "--json"}).out);
+  EXPECT_TRUE(bare.at("logprobs").at("content").at(0).at("top_logprobs").as_array().empty());
+  EXPECT_FALSE(parse_object(run_program({"run", model(), "x", "-n", "1", "--json"}).out)
+                   .contains("logprobs"));
+}
+
+TEST_F(CommandTest, EveryWayOfSamplingRuns) {
+  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+           {"--typical-p", "0.8", "--top-nsigma", "1.5", "--min-keep", "2"},
+           {"--xtc-probability", "1", "--xtc-threshold", "0.001"},
+           {"--mirostat", "1", "--mirostat-lr", "0.2", "--mirostat-ent", "3"},
+           {"--mirostat", "2"},
+           {"--presence-penalty", "1", "--frequency-penalty", "1", "--repeat-last-n", "-1"},
+           {"--dry-multiplier", "0.8", "--dry-base", "2", "--dry-allowed-length", "1"},
+           {"--dry-multiplier", "0.8", "--dry-sequence-breaker", "none"},
+           {"--dynatemp-range", "0.5", "--dynatemp-exp", "2"},
+           {"--samplers", "top_k;temperature", "--min-tokens", "3"}}) {
+    std::vector<std::string> arguments{"run", model(), "x", "-n", "6", "--json", "--ignore-eos"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = run_program(arguments);
+    ASSERT_EQ(result.status, 0) << more.front() << ": " << result.err;
+    EXPECT_EQ(parse_object(result.out).at("token_ids").as_array().size(), 6u) << more.front();
+  }
+}
+
+TEST_F(CommandTest, BiasedAndForbiddenTokens) {
+  const auto ids = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"run", model(), "x", "--temp", "0", "-n", "4", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = run_program(arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return parse_object(result.out).at("token_ids").as_array();
+  };
+  EXPECT_EQ(ids({"-l", "65+1e6"}), (json::array{65, 65, 65, 65}));
+  EXPECT_EQ(ids({"-l", "65+1e6", "-l", "66+2e6"}), (json::array{66, 66, 66, 66}));
+  // "AA" must not come: the second A is replaced.
+  const json::array forbidden = ids({"-l", "65+1e6", "-l", "66+1e5", "--bad-words", "AA"});
+  EXPECT_EQ(forbidden, (json::array{65, 66, 65, 66}));
+  expect_refused(run_program({"run", model(), "x", "-l", "999999+1"}), 2, {"logit_bias", "999999"});
 }
 
 TEST_F(CommandTest, LargeContextsAreRemarkedUpon) {
@@ -217,6 +341,20 @@ TEST_F(CommandTest, LargeContextsAreRemarkedUpon) {
   EXPECT_THAT(result.err, HasSubstr("trained with 64 tokens"));
   EXPECT_EQ(parse_object(result.out).at("finish_reason"), "length");
   EXPECT_EQ(parse_object(result.out).at("prompt_tokens"), 8);
+}
+
+TEST_F(CommandTest, AFullContextIsRemarkedUpon) {
+  std::vector<std::string> arguments{"run", model(), "x", "--ignore-eos"};
+  EXPECT_THAT(run_program(arguments).err, HasSubstr("context of 64 tokens is full"));
+  arguments.insert(arguments.end(), {"-n", "3"});
+  EXPECT_EQ(run_program(arguments).err, "");
+}
+
+TEST_F(CommandTest, MoreThreadsThanProcessorsAreRemarkedUpon) {
+  std::vector<std::string> arguments{"run", model(), "x", "-n", "1", "-t", "1"};
+  EXPECT_EQ(run_program(arguments).err, "");
+  arguments.back() = std::to_string(std::thread::hardware_concurrency() + 1);
+  EXPECT_THAT(run_program(arguments).err, HasSubstr("processors"));
 }
 
 TEST_F(CommandTest, ContextOverflowGivesBothNumbers) {
@@ -286,6 +424,16 @@ TEST_F(CommandTest, InspectText) {
   }
   EXPECT_THAT(
       run_program({"inspect", model(), "--memory", "1MB"}).out, HasSubstr("fits in 1.0 MB: no"));
+}
+
+TEST_F(CommandTest, InspectTellsRecommendedSampling) {
+  EXPECT_THAT(run_program({"inspect", model()}).out, HasSubstr("no recommendation"));
+  test::TempFolder folder;
+  test::write_tiny_folder(folder / "m");
+  folder.write("m/generation_config.json", R"({"temperature": 0.6, "top_k": 20})");
+  EXPECT_THAT(run_program({"inspect", folder / "m"}).out, HasSubstr("temperature 0.6, top_k 20"));
+  EXPECT_THAT(
+      run_program({"inspect", folder / "m", "--kv", "f16,q8"}).out, HasSubstr("q8 cache 8.5 KB"));
 }
 
 TEST_F(CommandTest, InspectShowsWhatCannotBeRun) {
@@ -367,10 +515,74 @@ TEST_F(CommandTest, BenchJson) {
   EXPECT_EQ(rows[5].at("test"), "tg4 b2 d16");
 }
 
+// Its warm-up must not compute the prompts that are measured.
+TEST_F(CommandTest, BenchServeMeasuresPromptsThatAreNew) {
+  const std::string m = model();
+  const ProgramResult result = run_program(
+      {"bench",
+       "serve",
+       m,
+       "--requests",
+       "6",
+       "--clients",
+       "2",
+       "--prompt-tokens",
+       "40",
+       "--output-tokens",
+       "3",
+       "--json"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  const boost::json::object row = parse_object(result.out);
+  EXPECT_EQ(row.at("completed").as_int64(), 6);
+  EXPECT_LT(row.at("cached_tokens").as_int64(), 6 * 8) << "here and there two begin alike";
+  expect_refused(
+      run_program({"bench", "serve", m, "--prompt-tokens", "40", "--kv-tokens", "41"}),
+      2,
+      {"--kv-tokens 41", "104 tokens"});
+}
+
 TEST_F(CommandTest, BenchRefusesWhatDoesNotFit) {
   ProgramResult result =
       run_program({"bench", model(), "-p", "100", "-n", "0", "--no-bandwidth", "--json"});
   expect_refused(result, 2, {"pp100", "64"});
+  // Before the tests that fit, and before the table's head.
+  expect_refused(
+      run_program({"bench", model(), "-p", "8", "-n", "100", "--no-bandwidth"}), 2, {"tg100"});
+}
+
+// A model that cannot be run is not made into one that looks finished (ST-05, ST-08).
+TEST_F(CommandTest, ConvertRefusesWhatCannotBeRun) {
+  const auto change = [&](const char* name, auto&& edit) {
+    ModelFiles files = test::tiny_files("llama");
+    edit(files);
+    ConvertOptions options;
+    options.out = *folder_ / name;
+    options.pool = std::make_shared<ThreadPool>(1);
+    convert(files, options);
+    return options.out.string();
+  };
+  const std::string incomplete = change("incomplete", [](ModelFiles& files) {
+    std::erase_if(files.tensors, [](const TensorView& t) { return t.name == "lm_head.weight"; });
+  });
+  const std::string banana = change("banana", [](ModelFiles& files) {
+    files.config["rope_scaling"] = {{"rope_type", "banana"}};
+  });
+  const std::string out = *folder_ / "unfinished";
+  for (const auto& [folder, part] :
+       {std::pair(incomplete, "lm_head.weight"), std::pair(banana, "banana")}) {
+    expect_refused(run_program({"run", folder, "hi"}), 2, {part, folder});
+    expect_refused(run_program({"convert", folder, out}), 2, {part, folder});
+    EXPECT_FALSE(std::filesystem::exists(out));
+    ProgramResult shown = run_program({"inspect", folder});
+    EXPECT_EQ(shown.status, 0);
+    EXPECT_THAT(shown.out, HasSubstr("runs"));
+    EXPECT_THAT(shown.out, HasSubstr(part));
+  }
+  const std::string unknown =
+      change("unknown", [](ModelFiles& files) { files.config["model_type"] = "mamba9"; });
+  ProgramResult converted = run_program({"convert", unknown, out});
+  EXPECT_EQ(converted.status, 0) << converted.err;
+  EXPECT_THAT(converted.err, HasSubstr("\"mamba9\" is not one that Quince runs"));
 }
 
 TEST_F(CommandTest, ConvertReportsAndRefuses) {

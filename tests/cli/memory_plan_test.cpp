@@ -18,17 +18,17 @@ DecoderSpec spec(int layers, int kv_heads, int head_dim) {
 TEST(KvBytes, PlainDecoder) {
   // SmolLM2-135M: 30 layers, 3 heads of 64: 2 * 3 * 64 * 2 bytes * 30 = 23,040 a token.
   auto layers = kv_layers(spec(30, 3, 64));
-  EXPECT_EQ(kv_bytes(layers, 1, KvType::f16), 23040u);
-  EXPECT_EQ(kv_bytes(layers, 8192, KvType::f16), 23040u * 8192);
-  EXPECT_EQ(kv_bytes(layers, 8192, KvType::f32), 2u * 23040 * 8192);
-  EXPECT_EQ(kv_bytes(layers, 0, KvType::f16), 0u);
+  EXPECT_EQ(kv_bytes(layers, 1, KvFormat::f16), 23040u);
+  EXPECT_EQ(kv_bytes(layers, 8192, KvFormat::f16), 23040u * 8192);
+  EXPECT_EQ(kv_bytes(layers, 8192, KvFormat::f32), 2u * 23040 * 8192);
+  EXPECT_EQ(kv_bytes(layers, 0, KvFormat::f16), 0u);
 }
 
 TEST(KvBytes, QuantizedTypesCountTheirScales) {
   auto layers = kv_layers(spec(1, 1, 64));
   // 128 elements: 8 bits each and two groups of 64 with a 16-bit scale and bias.
-  EXPECT_EQ(kv_bytes(layers, 1, KvType::q8), 128u + 2 * 4);
-  EXPECT_EQ(kv_bytes(layers, 1, KvType::q4), 64u + 2 * 4);
+  EXPECT_EQ(kv_bytes(layers, 1, KvFormat::q8), 128u + 2 * 4);
+  EXPECT_EQ(kv_bytes(layers, 1, KvFormat::q4), 64u + 2 * 4);
 }
 
 TEST(KvBytes, WindowLayersStopGrowing) {
@@ -39,13 +39,13 @@ TEST(KvBytes, WindowLayersStopGrowing) {
   }
   auto layers = kv_layers(gemma);
   const uint64_t token = 2 * 256 * 2;
-  EXPECT_EQ(kv_bytes(layers, 100, KvType::f16), 18 * 100 * token);
-  EXPECT_EQ(kv_bytes(layers, 32768, KvType::f16), (3 * 32768 + 15 * 512) * token);
+  EXPECT_EQ(kv_bytes(layers, 100, KvFormat::f16), 18 * 100 * token);
+  EXPECT_EQ(kv_bytes(layers, 32768, KvFormat::f16), (3 * 32768 + 15 * 512) * token);
 }
 
 TEST(KvBytes, LargeContextsDoNotOverflow) {
   auto layers = kv_layers(spec(120, 8, 128));
-  EXPECT_EQ(kv_bytes(layers, 1 << 30, KvType::f16), 120ull * 2 * 8 * 128 * 2 * (1ull << 30));
+  EXPECT_EQ(kv_bytes(layers, 1 << 30, KvFormat::f16), 120ull * 2 * 8 * 128 * 2 * (1ull << 30));
 }
 
 TEST(KvLayers, FromConfigs) {
@@ -82,12 +82,12 @@ TEST(KvLayers, SenselessConfigsGiveNothing) {
   }
 }
 
-TEST(KvType, Names) {
-  EXPECT_EQ(parse_kv_type("bf16"), KvType::f16);
-  EXPECT_EQ(parse_kv_type("q8_0"), KvType::q8);
-  EXPECT_FALSE(parse_kv_type("q5"));
-  for (KvType type : {KvType::f32, KvType::f16, KvType::q8, KvType::q4}) {
-    EXPECT_EQ(parse_kv_type(name(type)), type);
+TEST(KvFormat, Names) {
+  EXPECT_EQ(parse_kv_format("q4_0"), KvFormat::q4);
+  EXPECT_EQ(parse_kv_format("q8_0"), KvFormat::q8);
+  EXPECT_FALSE(parse_kv_format("q5"));
+  for (KvFormat type : {KvFormat::f32, KvFormat::f16, KvFormat::bf16, KvFormat::q8, KvFormat::q4}) {
+    EXPECT_EQ(parse_kv_format(name(type)), type);
   }
 }
 

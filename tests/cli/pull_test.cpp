@@ -103,6 +103,7 @@ TEST_F(Pull, InterruptedItGoesOnNextTime) {
     program.signal(SIGINT);
     const auto result = program.finish();
     EXPECT_EQ(result.status, 130) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("goes on from what is there"));
   }
   EXPECT_FALSE(fs::exists(cache_ / "models--org--name" / "refs"));
   hub_.failures = 0;

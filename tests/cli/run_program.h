@@ -89,7 +89,9 @@ class Program {
   }
 
   void signal(int number) {
-    ::kill(process_, number);
+    if (process_ > 0) {  // -1 would be everybody
+      ::kill(process_, number);
+    }
   }
 
   ProgramResult finish() {
