@@ -35,7 +35,8 @@ struct Options {
   std::string kernels = "native";
   std::string dtype;
   bool dequantize = false;
-  bool f32_cache = false;
+  std::optional<KvFormat> keys;
+  std::optional<KvFormat> values;
   int chunk = 128;
   int threads = 0;
   int skip = 0;  // first positions of each sequence that are not counted
@@ -178,9 +179,8 @@ void each_row(Model& model, const Options& options, const Row& row) {
   const auto vocabulary = static_cast<size_t>(model.info().vocab_size);
   for (const std::vector<int32_t>& tokens : read_tokens(options.tokens)) {
     CacheOptions cache_options;
-    if (options.f32_cache) {
-      cache_options.dtype = mx::float32;
-    }
+    cache_options.keys = options.keys;
+    cache_options.values = options.values;
     const auto cache = model.make_cache(cache_options);
     for (size_t i = 0; i < tokens.size(); i += static_cast<size_t>(options.chunk)) {
       const int n =
@@ -253,6 +253,12 @@ int run(int argc, char** argv) {
   Options options;
   CLI::App app("Logits of a model and their divergence");
   app.require_subcommand(1);
+  const CLI::CheckedTransformer formats(std::map<std::string, KvFormat>{
+      {"f32", KvFormat::f32},
+      {"f16", KvFormat::f16},
+      {"bf16", KvFormat::bf16},
+      {"q8", KvFormat::q8},
+      {"q4", KvFormat::q4}});
   const auto add_model = [&](CLI::App* command) {
     command->add_option("model", options.model)->required();
     command->add_option("tokens", options.tokens)->required();
@@ -260,7 +266,8 @@ int run(int argc, char** argv) {
     command->add_option("--kernels", options.kernels)->check(CLI::IsMember({"mlx", "native"}));
     command->add_option("--dtype", options.dtype)->check(CLI::IsMember({"f32", "f16", "bf16"}));
     command->add_flag("--dequantize", options.dequantize);
-    command->add_flag("--f32-cache", options.f32_cache);
+    command->add_option("-k,--cache-type-k", options.keys)->transform(formats);
+    command->add_option("-v,--cache-type-v", options.values)->transform(formats);
     command->add_option("--skip", options.skip)->check(CLI::NonNegativeNumber);
     command->add_option("--chunk", options.chunk)->check(CLI::PositiveNumber);
     command->add_option("--threads", options.threads)->check(CLI::PositiveNumber);

@@ -18,7 +18,7 @@ function(quince_library name)
         "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx512vbmi;-mprefer-vector-width=512")
     elseif(source MATCHES "_amx\\.cpp$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-        "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx512vbmi;-mavx512bf16;-mamx-tile;-mamx-int8;-mamx-bf16;-mprefer-vector-width=512")
+        "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx512vbmi;-mavx512bf16;-mamx-tile;-mamx-int8;-mamx-bf16;-mprfchw;-mprefer-vector-width=512")
     elseif(APPLE AND source MATCHES "_i8mm\\.cpp$")
       # Every Apple processor has the rest; -march means something else to zig's clang.
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
@@ -40,6 +40,17 @@ function(quince_library name)
   endif()
   target_include_directories(quince_${name} ${scope} ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(quince_${name} ${scope} ${ARG_DEPS})
+endfunction()
+
+# quince_embed(TARGET HEADER NAMESPACE FILES...): TARGET may include HEADER, made of the files' text.
+function(quince_embed target header namespace)
+  set(out ${CMAKE_BINARY_DIR}/generated/${header})
+  list(TRANSFORM ARGN PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE files)
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DNAMESPACE=${namespace} -P ${CMAKE_SOURCE_DIR}/cmake/Embed.cmake ${files}
+    DEPENDS ${files} ${CMAKE_SOURCE_DIR}/cmake/Embed.cmake VERBATIM)
+  target_sources(${target} PRIVATE ${out})
+  target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/generated)
 endfunction()
 
 # quince_test(NAME LIBS ...): the test program NAME_test out of tests/NAME.

@@ -123,6 +123,37 @@ for dtype, size in [("F64", 8), ("I64", 8), ("U64", 8), ("I32", 4), ("U32", 4), 
     at += size
 put("safetensors", "every_type", safetensors(header, b"\2" * at))
 
+
+# Prompt caches: tensors as (name, type, shape, bytes), metadata flattened.
+def tensors(metadata, entries):
+    header, data = {"__metadata__": metadata}, b""
+    for name, kind, shape, content in entries:
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    return safetensors(header, data)
+
+
+def rows(layer, count, size=2, kind="F16"):
+    return [(f"{layer}.{i}", kind, [1, 2, count, 4], bytes(range(8 * count)) * size) for i in range(2)]
+
+
+def numbers_of(layer, first, values):
+    return [(f"{layer}.{first + i}", "I32", [], struct.pack("<i", v)) for i, v in enumerate(values)]
+
+
+put("prompt_cache", "plain", tensors(
+    {"0.model": "m", "0.quince_model": "0123", "0.quince_tokens": "[1, 2, 3]", "1.0": "KVCache", "2.0": "",
+     "2.1.0": "0.2", "2.1.1": "scalar"}, rows(0, 3) + numbers_of(0, 2, [3])))
+put("prompt_cache", "ring", tensors(
+    {"1.0": "RotatingKVCache", "2.0": ""}, rows(0, 6) + numbers_of(0, 2, [9, 1, 6, 3])))
+put("prompt_cache", "coded", tensors(
+    {"1.0": "QuantizedKVCache", "2.0": ""},
+    [(f"0.{i}.0", "U32", [1, 1, 2, 8], bytes(range(64))) for i in range(2)]
+    + [(f"0.{i}.{k}", "F16", [1, 1, 2, 1], b"\1\2\3\4") for i in range(2) for k in (1, 2)]
+    + numbers_of(0, 2, [2, 32, 8])))
+put("prompt_cache", "older", tensors(
+    {"0.0.0": "1", "0.0.1": "6", "0.0.2": "9", "0.0.3": "6", "1.model": "m", "2.0": "RotatingKVCache"}, rows(0, 6)))
+
 put("index", "two", json.dumps({
     "metadata": {"total_size": 10},
     "weight_map": {"a": "model-00001-of-00002.safetensors", "b": "sub/model.safetensors"}}))
@@ -145,3 +176,41 @@ put("config", "unigram", json.dumps({"model": {"vocab": [["a", 0.5], ["</s>", 1]
 put("config", "listing", json.dumps({
     "sha": "0123", "siblings": [{"rfilename": "a.json", "size": 3, "blobId": "0" * 40},
                                 {"rfilename": "b", "lfs": {"sha256": "0" * 64}}]}))
+
+WALK = b"\0" + bytes(range(1, 40))
+for name, kind, text in [
+    ("schema", 0, '{"type":"object","properties":{"a":{"$ref":"#/$defs/x"},"b":{"enum":[1,"y",null]}},'
+                  '"$defs":{"x":{"type":"string","pattern":"^a[^\\"]{0,3}$","maxLength":4}},"required":["a"]}'),
+    ("schema_list", 0, '{"type":"array","prefixItems":[{"type":"integer","minimum":3,"maximum":12}],'
+                       '"items":{"anyOf":[{"type":"number","multipleOf":0.5},{"const":{"k":[1]}}]},"maxItems":3}'),
+    ("schema_tree", 0, '{"oneOf":[{"type":"null"},{"type":"object","properties":{"n":{"$ref":"#"}},'
+                       '"patternProperties":{"^x":{"format":"date"}},"additionalProperties":false}]}'),
+    ("object", 1, ""),
+    ("regex", 2, "^(ab|[0-9]{2,3})+\\w?(?i:x)$"),
+    ("choice", 3, '["yes","no","ab\\u00e4"]'),
+    ("lark", 4, 'start: a "," B+ | %json {"type":"integer"}\na: /[a-c]/ "x"i?\nB: "1".."9" & /[0-5]/\n%ignore /[ ]/\n'),
+    ("gbnf", 5, 'root ::= list | "\\x41" [^a-c\\n]{1,3} # c\nlist ::= "[" (root ("," root)*)? "]"\n'),
+]:
+    put("grammar", name, bytes([kind]) + text.encode() + WALK)
+
+for name, piece, text in [
+    ("two", 0, "GET /a%20b?a=%41+b&c HTTP/1.1\r\nHost: h\r\n\r\nHEAD / HTTP/1.0\r\n\r\n"),
+    ("body", 7, "POST /x HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nabcde"),
+    ("chunks", 1, "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;e=1\r\nabc\r\n0\r\nT: 1\r\n\r\n"),
+    ("both", 0, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    ("absolute", 0, "GET http://u@h:1/no?x#y HTTP/1.1\r\nHost: h\r\nConnection: close\r\n folded\r\n\r\n"),
+    ("tls", 0, "\x16\x03\x01\x02\0\x01\0\x01\xfc"),
+]:
+    put("http", name, bytes([piece]) + text.encode("latin1"))
+
+for name, kind, text in [
+    ("config", 0, '[gateway]\ndeadline = 9.5\n[keys.a]\nhash = "sha256:' + "0" * 64 + '"\nmodels = ["m"]\n'
+                  '[upstreams.u]\nurl = "https://h:1/v1"\nkey = "k"\n[models.m]\nupstreams = ["u"]\naliases = ["n"]\n'),
+    ("request", 1, '{"a":[{"model":1}],"model":"m\\u0041","stream":true}'),
+    ("events", 2, 'event: x\ndata: {"sequence_number":3,"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
+                  ': note\r\n\r\ndata: [DONE]\n\n'),
+    ("response", 3, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: keep-alive\r\n\r\nabc"),
+    ("chunked", 3, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"),
+    ("continued", 3, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"),
+]:
+    put("gateway", name, bytes([kind + 4 * 4]) + text.encode())

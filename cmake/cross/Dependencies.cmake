@@ -1,14 +1,14 @@
 # The outside libraries in a cross build, under the same target names as in cmake/Dependencies.cmake.
 # There is no system of the other kind to take them from: the header-only ones come from this machine,
 # Boost.JSON is compiled from its headers, MLX is the other system's own wheel, and those that exist
-# only as compiled libraries (curl, OpenSSL, libedit, the Rust bridge) give their headers and leave
+# only as compiled libraries (curl, OpenSSL, libedit, prometheus-cpp, the Rust bridge) give their headers and leave
 # their functions undefined.
 find_package(Threads REQUIRED)
 
 # /usr/include itself must stay out of the search path; only these packages are seen.
 set(cross_include ${CMAKE_BINARY_DIR}/include)
 file(MAKE_DIRECTORY ${cross_include})
-foreach(package boost fmt CLI curl openssl editline histedit.h)
+foreach(package boost fmt CLI curl openssl editline histedit.h prometheus spdlog toml++)
   find_path(${package}_ROOT ${package} PATHS ${CMAKE_SOURCE_DIR}/.deps/boost/include /usr/include
     /usr/include/x86_64-linux-gnu NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH)
   if(${package}_ROOT)
@@ -34,10 +34,18 @@ header_library(Boost::headers)
 header_library(Boost::url)
 header_library(fmt::fmt FMT_HEADER_ONLY)
 header_library(CLI11::CLI11)
-header_library(Edit::edit)
-header_library(CURL::libcurl)
-header_library(OpenSSL::Crypto)
-header_library(OpenSSL::SSL)
+header_library(Toml::header)
+
+# Whose functions stay undefined.
+if(APPLE)
+  set(leave_undefined -Wl,-undefined,dynamic_lookup)
+else()
+  set(leave_undefined -Wl,--unresolved-symbols=ignore-all)
+endif()
+foreach(library Edit::edit Prometheus::core CURL::libcurl OpenSSL::Crypto OpenSSL::SSL)
+  header_library(${library})
+  target_link_options(${library} INTERFACE ${leave_undefined})
+endforeach()
 
 add_library(cross_boost_json STATIC ${CMAKE_CURRENT_LIST_DIR}/boost_json.cpp)
 target_link_libraries(cross_boost_json PUBLIC Boost::headers)
@@ -45,11 +53,7 @@ add_library(Boost::json ALIAS cross_boost_json)
 
 add_library(quince_bridge INTERFACE)
 target_include_directories(quince_bridge INTERFACE ${CMAKE_SOURCE_DIR}/bridge/include)
-if(APPLE)
-  target_link_options(quince_bridge INTERFACE -Wl,-undefined,dynamic_lookup)
-else()
-  target_link_options(quince_bridge INTERFACE -Wl,--unresolved-symbols=ignore-all)
-endif()
+target_link_options(quince_bridge INTERFACE ${leave_undefined})
 
 if(QUINCE_TESTS)
   set(INSTALL_GTEST OFF)
