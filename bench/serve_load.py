@@ -5,14 +5,15 @@
 
 Each client sends its requests one after another: prompts of random words (so none begins like
 another), answers of a fixed length, streamed. PID: the server's process; its resident memory is read afterwards. Only
-the standard library is used, and little of each event is looked at, so that the client takes as little as it can of
-the processor that it shares with the server.
+the standard library is used, all clients share one loop, and little of each event is looked at, so that they take as
+little as they can of the processor that they share with the server.
 """
 import argparse
-import asyncio
 import json
 import random
 import re
+import select
+import socket
 import statistics
 import time
 import urllib.parse
@@ -27,47 +28,55 @@ CONTENT = re.compile(rb'"(?:content|text)":"[^"]')
 TOKENS = re.compile(rb'"completion_tokens":(\d+)')
 
 
-async def one_request(reader, writer, host, words, tokens, rng):
-    prompt = " ".join(rng.choice(WORDS) for _ in range(words))
-    body = json.dumps({"messages": [{"role": "user", "content": prompt}], "max_tokens": tokens, "temperature": 0,
-                       "stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True}).encode()
-    begin = time.perf_counter()
-    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"
-                 b"Content-Length: %d\r\n\r\n" % (host.encode(), len(body)) + body)
-    first, tail, gaps, last = None, b"", [], begin
-    while True:
-        data = await reader.read(65536)
+class Client:
+    """Sends its requests one after another, each on a new connection: some servers end one that was idle."""
+
+    def __init__(self, address, options, seed):
+        self.address = address
+        self.options = options
+        self.rng = random.Random(seed)
+        self.left = options.requests
+        self.results = []  # (tokens, seconds to the first, seconds, gaps between reads)
+        self.socket = None
+
+    def begin(self):
+        prompt = " ".join(self.rng.choice(WORDS) for _ in range(self.options.words))
+        body = json.dumps({"messages": [{"role": "user", "content": prompt}], "max_tokens": self.options.tokens,
+                           "temperature": 0, "stream": True, "stream_options": {"include_usage": True},
+                           "ignore_eos": True}).encode()
+        self.left -= 1
+        self.pieces, self.first, self.gaps = [b""], None, []
+        if self.address.scheme == "unix":
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.connect(self.address.path)
+        else:
+            self.socket = socket.create_connection((self.address.hostname, self.address.port))
+        self.began = self.last = time.perf_counter()
+        self.socket.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"
+                            b"Content-Length: %d\r\n\r\n" % ((self.address.netloc or "unix").encode(), len(body)) + body)
+        self.socket.setblocking(False)
+
+    def read(self):
+        """What has come; whether the answer is whole."""
+        data = self.socket.recv(65536)
         if not data:
-            raise ConnectionError("the server closed the connection after: %r" % tail[-300:])
+            raise ConnectionError("the server closed the connection after: %r" % b"".join(self.pieces)[-300:])
         now = time.perf_counter()
-        tail = tail[-2000:] + data
-        if first is None and CONTENT.search(tail):
-            first = now - begin
-        elif first is not None:
-            gaps.append(now - last)
-        last = now
-        if tail.endswith(b"\r\n0\r\n\r\n"):
-            break
-    found = TOKENS.findall(tail)
-    if not found or first is None:
-        raise ValueError("no answer: %r" % tail[-500:])
-    return int(found[-1]), first, now - begin, gaps
-
-
-async def connect(address):
-    if address.scheme == "unix":
-        return await asyncio.open_unix_connection(address.path)
-    return await asyncio.open_connection(address.hostname, address.port)
-
-
-async def client(address, requests, words, tokens, seed):
-    rng = random.Random(seed)
-    results = []
-    for _ in range(requests):
-        reader, writer = await connect(address)  # anew: some servers end a connection that was idle
-        results.append(await one_request(reader, writer, address.netloc or "unix", words, tokens, rng))
-        writer.close()
-    return results
+        self.pieces.append(data)
+        if self.first is not None:
+            self.gaps.append(now - self.last)
+        elif CONTENT.search(b"".join(self.pieces)):
+            self.first = now - self.began
+        self.last = now
+        if not (data if len(data) > 6 else self.pieces[-2] + data).endswith(b"\r\n0\r\n\r\n"):
+            return False
+        self.socket.close()
+        answer = b"".join(self.pieces)
+        found = TOKENS.findall(answer)
+        if not found or self.first is None:
+            raise ValueError("no answer: %r" % answer[-500:])
+        self.results.append((int(found[-1]), self.first, now - self.began, self.gaps))
+        return True
 
 
 def resident(pid):
@@ -76,12 +85,27 @@ def resident(pid):
     return {name: int(lines[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM")}
 
 
-async def measure(address, clients, options, seed):
+def measure(address, clients, options, seed):
     begin = time.perf_counter()
-    done = await asyncio.gather(*(client(address, options.requests, options.words, options.tokens, seed + i)
-                                  for i in range(clients)))
+    everyone = [Client(address, options, seed + i) for i in range(clients)]
+    poll, open_by = select.epoll(), {}
+
+    def start(one):
+        one.begin()
+        open_by[one.socket.fileno()] = one
+        poll.register(one.socket, select.EPOLLIN)
+
+    for one in everyone:
+        start(one)
+    while open_by:
+        for number, _ in poll.poll():
+            one = open_by[number]
+            if one.read():
+                del open_by[number]  # closing has taken it from the poll
+                if one.left:
+                    start(one)
     seconds = time.perf_counter() - begin
-    results = [result for one in done for result in one]
+    results = [result for one in everyone for result in one.results]
     firsts = sorted(result[1] for result in results)
     gaps = sorted(gap for result in results for gap in result[3]) or [0]
     return {"clients": clients, "requests": len(results), "seconds": round(seconds, 3),
@@ -103,9 +127,9 @@ def main():
     parser.add_argument("--pid", type=int)
     options = parser.parse_args()
     address = urllib.parse.urlparse(options.url)
-    asyncio.run(measure(address, 1, argparse.Namespace(**{**vars(options), "requests": 1}), -1))  # warm-up
+    measure(address, 1, argparse.Namespace(**{**vars(options), "requests": 1}), -1)  # warm-up
     for clients in map(int, options.clients.split(",")):
-        row = asyncio.run(measure(address, clients, options, options.seed + clients * 1000))
+        row = measure(address, clients, options, options.seed + clients * 1000)
         if options.pid:
             row.update({name + "_mb": round(value, 1) for name, value in resident(options.pid).items()})
         print(json.dumps(row), flush=True)
