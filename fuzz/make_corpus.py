@@ -141,9 +141,11 @@ def numbers_of(layer, first, values):
     return [(f"{layer}.{first + i}", "I32", [], struct.pack("<i", v)) for i, v in enumerate(values)]
 
 
-put("prompt_cache", "plain", tensors(
-    {"0.model": "m", "0.quince_model": "0123", "0.quince_tokens": "[1, 2, 3]", "1.0": "KVCache", "2.0": "",
-     "2.1.0": "0.2", "2.1.1": "scalar"}, rows(0, 3) + numbers_of(0, 2, [3])))
+plain = {"0.model": "m", "1.0": "KVCache", "2.0": "", "2.1.0": "0.2", "2.1.1": "scalar"}
+put("prompt_cache", "plain", tensors(plain, rows(0, 3) + numbers_of(0, 2, [3])))
+put("prompt_cache", "ours", tensors(
+    {**plain, "0.quince_model": "0123", "0.quince_tokens": "[1, 2, 3]", "0.quince_sum": "0" * 16},
+    rows(0, 3) + numbers_of(0, 2, [3])))
 put("prompt_cache", "ring", tensors(
     {"1.0": "RotatingKVCache", "2.0": ""}, rows(0, 6) + numbers_of(0, 2, [9, 1, 6, 3])))
 put("prompt_cache", "coded", tensors(

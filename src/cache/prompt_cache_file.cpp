@@ -8,6 +8,7 @@
 #include <boost/json.hpp>
 
 #include "base/error.h"
+#include "cache/prompt_cache_sum.h"
 #include "weights/json_file.h"
 #include "weights/safetensors.h"
 
@@ -203,6 +204,24 @@ std::vector<int32_t> parse_tokens(const Flat& flat, int64_t length) {
   return tokens;
 }
 
+// Files of ours have a sum.
+void check_sum(
+    const Flat& flat, const SafetensorsContent& content, std::span<const std::byte> bytes) {
+  const std::string stated = flat.text(kPromptCacheSum);
+  if (stated.empty() && flat.text("0.quince_model").empty()) {
+    return;
+  }
+  const auto size = static_cast<size_t>(content.tensors.front().bytes.data() - bytes.data());
+  PromptCacheSum sum(std::string(reinterpret_cast<const char*>(bytes.data()), size));
+  for (const TensorView& tensor : content.tensors) {
+    sum.add(tensor.bytes);
+  }
+  if (prompt_cache_sum_text(sum.finish()) != stated) {
+    throw UserError(
+        "{}: damaged: its checksum is not that of what it holds; make it again", flat.source);
+  }
+}
+
 void read_part(
     const PromptCacheLayer& layer,
     const std::array<TensorView, 3>& parts,
@@ -322,6 +341,7 @@ PromptCacheFile parse_prompt_cache(
     out.model = model;
     out.tokens = parse_tokens(flat, out.length);
   }
+  check_sum(flat, content, bytes);
   return out;
 }
 

@@ -2,8 +2,8 @@
 // the tensors "i.0" and "i.1" with keys and values [1, kv_heads, rows, head_dim] (three tensors
 // each when quantized), further numbers of its state as tensors or, by older versions, in the
 // metadata, and there the names of the classes KVCache, RotatingKVCache or QuantizedKVCache. Files
-// of ours also say which model and which tokens they are of; mlx-lm ignores that. No MLX. Any
-// thread.
+// of ours also say which model and which tokens they are of, and have a checksum; mlx-lm ignores
+// that. No MLX. Any thread.
 #pragma once
 
 #include <array>

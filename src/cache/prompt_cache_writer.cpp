@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file_io.h"
 #include "cache/prompt_cache_file.h"
+#include "cache/prompt_cache_sum.h"
 #include "kernels/elementwise_bits.h"
 #include "weights/safetensors.h"
 
@@ -128,6 +129,7 @@ class Writer {
         {"0.tokenizer_config", "{}"},
         {"0.quince_model", spec_.model},
         {"0.quince_tokens", json::serialize(json::array(spec_.tokens.begin(), spec_.tokens.end()))},
+        {kPromptCacheSum, prompt_cache_sum_text(0)},
         {"2.0", ""}};
     for (size_t i = 0; i < spec_.layers.size(); ++i) {
       out[fmt::format("1.{}", i)] = spec_.layers[i].max_size > 0 ? "RotatingKVCache" : "KVCache";
@@ -153,19 +155,26 @@ class Writer {
     head.resize((head.size() + 7) / 8 * 8, ' ');
     const uint64_t size = head.size() - sizeof(uint64_t);
     std::memcpy(head.data(), &size, sizeof(size));
-    put(fd, 0, std::as_bytes(std::span(head)));
+    PromptCacheSum sum(head);
     for (size_t i = 0; i < spec_.layers.size(); ++i) {
-      write_layer(fd, head.size() + tensors_[2 * i].begin, static_cast<int>(i), rows);
+      write_layer(fd, head.size() + tensors_[2 * i].begin, static_cast<int>(i), rows, sum);
     }
-    const uint64_t at = head.size() + tensors_[2 * spec_.layers.size()].begin;
-    put(fd, at, std::as_bytes(std::span(scalars_)));
+    const std::span<const std::byte> numbers = std::as_bytes(std::span(scalars_));
+    put(fd, head.size() + tensors_[2 * spec_.layers.size()].begin, numbers);
+    for (size_t at = 0; at < numbers.size(); at += sizeof(int32_t)) {
+      sum.add(numbers.subspan(at, sizeof(int32_t)));
+    }
+    const std::string text = prompt_cache_sum_text(sum.finish());
+    head.replace(*prompt_cache_sum_place(head), text.size(), text);
+    put(fd, 0, std::as_bytes(std::span(head)));
   }
 
   void write_layer(
       int fd,
       uint64_t at,
       int layer,
-      const std::function<bool(int, int64_t, float*, float*)>& rows) const {
+      const std::function<bool(int, int64_t, float*, float*)>& rows,
+      PromptCacheSum& sum) const {
     const std::vector<int64_t>& its = rows_[static_cast<size_t>(layer)];
     const auto dim = static_cast<size_t>(spec_.head_dim);
     const auto heads = static_cast<size_t>(spec_.kv_heads);
@@ -194,6 +203,8 @@ class Writer {
     }
     put(fd, at, keys);
     put(fd, at + keys.size(), values);
+    sum.add(keys);
+    sum.add(values);
   }
 
   void put(int fd, uint64_t at, std::span<const std::byte> bytes) const {

@@ -175,27 +175,54 @@ TEST(PromptCacheFile, OnlyFilesAreReplaced) {
   EXPECT_EQ(open_prompt_cache(folder / "sub/c").length, 20);
 }
 
+std::string refusal_of(std::string_view bytes) {
+  try {
+    parse_prompt_cache(std::as_bytes(std::span(bytes)), "c", nullptr);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(PromptCacheFile, DamageIsSeenAnywhere) {
+  const TempFolder folder;
+  write_prompt_cache(folder / "c", spec_of(12), give);
+  const std::string good = read_file(folder / "c");
+  EXPECT_EQ(refusal_of(good), "");
+  uint64_t head = 0;
+  std::memcpy(&head, good.data(), sizeof(head));
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 4);
+    const std::string refusal = refusal_of(bad);
+    ASSERT_NE(refusal, "") << at;
+    if (at >= sizeof(head) + head && at < good.size() - 9 * 4) {  // keys and values
+      ASSERT_THAT(refusal, HasSubstr("c: damaged: its checksum")) << at;
+    }
+  }
+}
+
 TEST(PromptCacheFile, NothingOddIsBelieved) {
   const TempFolder folder;
   write_prompt_cache(folder / "c.safetensors", spec_of(12), give);
-  const std::string good = read_file(folder / "c.safetensors");
+  std::string good = read_file(folder / "c.safetensors");
   const auto refusal = [&](std::string_view from, std::string_view to) {
     std::string bad = good;
     const size_t at = bad.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     bad.replace(at, from.size(), to);
-    try {
-      parse_prompt_cache(std::as_bytes(std::span(bad)), "c", nullptr);
-    } catch (const UserError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return refusal_of(bad);
   };
   EXPECT_THAT(refusal("\"KVCache\"", "\"XVCache\""), HasSubstr("want KVCache"));
   EXPECT_THAT(refusal("\"1.0\":", "\"9.0\":"), HasSubstr("not a prompt cache"));
   EXPECT_THAT(refusal("\"0.1\":", "\"0.7\":"), HasSubstr("tensor 0.1 is missing"));
-  EXPECT_THAT(refusal("[0,3,6,", "[0,3,-6"), testing::Not(""));
+  EXPECT_THAT(refusal("[0,3,6,", "[0,3,-6"), HasSubstr("is not a token"));
   EXPECT_THAT(refusal("[0,3,6,", "[0,3   "), testing::Not(""));
+  EXPECT_THAT(refusal("0.quince_sum", "0.quince_old"), HasSubstr("damaged"));
+  // As a file of mlx-lm, which has no sum.
+  for (const std::string_view name : {"0.quince_sum", "0.quince_model"}) {
+    good.replace(good.find(name), name.size(), std::string(name.size(), 'x'));
+  }
   // Numbers of the state: any value is either sound or refused, and reading never leaves the rows.
   std::mt19937 random(2);
   int refused = 0;
