@@ -111,6 +111,7 @@ def measure(address, clients, options, seed):
     return {"clients": clients, "requests": len(results), "seconds": round(seconds, 3),
             "tok_s": round(sum(result[0] for result in results) / seconds, 1),
             "ttft_ms_p50": round(statistics.median(firsts) * 1e3, 2),
+            "ttft_ms_p99": round(firsts[(len(firsts) - 1) * 99 // 100] * 1e3, 2),
             "ttft_ms_max": round(firsts[-1] * 1e3, 2),
             "gap_ms_p50": round(gaps[len(gaps) // 2] * 1e3, 3),
             "gap_ms_p99": round(gaps[len(gaps) * 99 // 100] * 1e3, 3)}

@@ -33,8 +33,8 @@ void read_config(std::string_view text) {
 void read_body(std::string_view text) {
   try {
     const server::RequestBody body = server::read_request_body(text);
-    if (body.has_model) {
-      const std::string quoted = "\"m\"";
+    if (body.has_model || body.names_none) {
+      std::string quoted = "\"m\"";
       const auto parts = body.with_model(text, quoted);
       std::string other;
       for (const std::string_view part : parts) {

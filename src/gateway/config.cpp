@@ -190,10 +190,30 @@ void read_fallback_reasons(TomlReader& reader, ModelConfig& model) {
   }
 }
 
-ModelConfig read_model(const std::string& name, TomlReader reader) {
+// Of the model that is loaded here: who is asked where it cannot answer.
+ModelConfig read_model_here(ModelConfig model, TomlReader& reader) {
+  reader.texts("fallbacks", model.fallbacks);
+  if (model.fallbacks.empty()) {
+    throw reader.error(
+        "fallbacks", "want names of models that are asked where this one, loaded here, cannot");
+  }
+  read_fallback_reasons(reader, model);
+  if (reader.has("fallback_on") && model.on_latency) {
+    throw reader.error(
+        "fallback_on", "holds 'latency', which is for upstreams: want error, context");
+  }
+  reader.finish();
+  return model;
+}
+
+ModelConfig read_model(
+    const std::string& name, TomlReader reader, const std::vector<std::string>& local) {
   check_name(reader, name);
   ModelConfig model;
   model.name = name;
+  if (!local.empty() && name == local.front() && !reader.has("upstreams")) {
+    return read_model_here(std::move(model), reader);
+  }
   reader.texts("aliases", model.aliases);
   const toml::node* targets = reader.find("upstreams");
   if (targets == nullptr || !targets->is_array() || targets->as_array()->empty()) {
@@ -234,7 +254,9 @@ class Names {
 
   void check() {
     for (const auto& [name, model] : config_.models) {
-      add(name, *models_->table(name), "");
+      if (!model.upstreams.empty()) {
+        add(name, *models_->table(name), "");
+      }
     }
     for (const auto& [name, model] : config_.models) {
       for (const std::string& alias : model.aliases) {
@@ -331,6 +353,13 @@ const ModelConfig* Config::model(std::string_view name) const {
   return nullptr;
 }
 
+const ModelConfig* Config::here() const {
+  const auto found = std::find_if(models.begin(), models.end(), [](const auto& entry) {
+    return entry.second.upstreams.empty();
+  });
+  return found != models.end() ? &found->second : nullptr;
+}
+
 Config parse_config(
     std::string_view text,
     const std::string& source,
@@ -344,6 +373,9 @@ Config parse_config(
     gateway->real("retry_share", 0, 1, config.retry_share);
     gateway->finish();
   }
+  const auto model = [&](const std::string& name, TomlReader one) {
+    return read_model(name, std::move(one), local_models);
+  };
   const auto each = [&](std::string_view key, const auto& read, auto& to) {
     if (auto tables = reader.table(key)) {
       for (auto& [name, one] : tables->tables()) {
@@ -353,7 +385,7 @@ Config parse_config(
   };
   each("keys", read_key, config.keys);
   each("upstreams", read_upstream, config.upstreams);
-  each("models", read_model, config.models);
+  each("models", model, config.models);
   auto models = reader.table("models");
   auto keys = reader.table("keys");
   reader.finish();

@@ -77,7 +77,7 @@ enum class Balance { weighted, least_busy };
 struct ModelConfig {
   std::string name;
   std::vector<std::string> aliases;
-  std::vector<Target> upstreams;
+  std::vector<Target> upstreams;  // none: the model is loaded here
   Balance balance = Balance::weighted;
   int concurrency = 4;  // requests at once
   int queue = 64;       // requests that may wait beside those
@@ -99,11 +99,13 @@ struct Config {
 
   // By its name or an alias; null: there is none.
   const ModelConfig* model(std::string_view name) const;
+  // What is said of the model that is loaded here: its fallbacks; null: nothing.
+  const ModelConfig* here() const;
 };
 
 // source is what messages call the text. Throws UserError naming source, line, key, value and the
-// remedy; keys that nobody knows are refused. local_models: names that may stand in fallbacks
-// though the text does not have them.
+// remedy; keys that nobody knows are refused. local_models: the names of the model that is loaded
+// here, which may stand in fallbacks, and of which the first may have a table with its own.
 Config parse_config(
     std::string_view text,
     const std::string& source,

@@ -93,8 +93,11 @@ ErrorStyle error_style(std::string_view path) {
 }
 
 boost::json::object error_json(const ErrorReport& report, ErrorStyle style) {
-  const std::string message = to_valid_utf8(report.message);
+  std::string message = to_valid_utf8(report.message);
   if (style == ErrorStyle::anthropic) {
+    if (report.code == "context_length_exceeded") {
+      message.insert(0, "prompt is too long: ");  // there are no codes: clients look for this
+    }
     return {{"type", "error"}, {"error", {{"type", anthropic_type(report)}, {"message", message}}}};
   }
   return {

@@ -206,6 +206,18 @@ TEST(GatewayConfig, EveryComplaintNamesLineKeyValueAndRemedy) {
       {"[keys.a]\nhash = \"" + kHash + "\"\nmodels = [\"lokal\"]\n",
        "q.toml:3: keys.a.models: 'lokal' is no model here",
        "did you mean local?"},
+      {"[models.local]\n", "q.toml:1: models.local.fallbacks: ", "loaded here"},
+      {with_upstream("[models.m]\nupstreams = [\"box\"]\n") +
+           "[models.local]\nfallbacks = [\"m\"]\nfallback_on = [\"latency\"]\n",
+       "q.toml:7: models.local.fallback_on: ",
+       "for upstreams"},
+      {"[models.local]\nfallbacks = [\"local\"]\n",
+       "q.toml:2: models.local.fallbacks: ",
+       "no other model"},
+      {"[models.local]\nfallbacks = [\"m\"]\nqueue = 3\n", "q.toml:3: models.local.queue: ", ""},
+      {with_upstream("[models.local]\nupstreams = [\"box\"]\n"),
+       "q.toml:3: models.local: 'local'",
+       "another model"},
       {"a = [\n", "q.toml:1: not TOML: ", ""},
       {"[:\n", "q.toml:1: not TOML: ", ""},
       {"rpm\u015a = 1\n", "q.toml:1: not TOML: ", ""},
@@ -225,6 +237,19 @@ TEST(GatewayConfig, AKeyMayUseAModelByAnyOfItsNames) {
       "q.toml",
       {"local", "also-local"});
   EXPECT_THAT(config.keys.at("a").models, ElementsAre("m", "local"));
+}
+
+TEST(GatewayConfig, WhatTheModelHereFallsBackTo) {
+  const Config config = parse_config(
+      with_upstream("[models.m]\nupstreams = [\"box\"]\n") +
+          "[models.local]\nfallbacks = [\"m\"]\nfallback_on = [\"context\"]\n",
+      "q.toml",
+      {"local", "also-local"});
+  ASSERT_NE(config.here(), nullptr);
+  EXPECT_THAT(config.here()->fallbacks, ElementsAre("m"));
+  EXPECT_TRUE(config.here()->on_context);
+  EXPECT_FALSE(config.here()->on_error);
+  EXPECT_EQ(parse_config(with_upstream(""), "q.toml", {"local"}).here(), nullptr);
 }
 
 TEST(GatewayConfig, AKeyFromTheEnvironment) {

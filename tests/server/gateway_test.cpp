@@ -290,9 +290,10 @@ TEST(Gateway, FallsBackAsTheModelSays) {
   };
   Gatewayed gateway(
       upstream("box", box, "breaker = { failures = 1000 }\n") + with("status500", "") +
-      with("too_long", "") + with("hang", "latency_limit = 0.1\n") +
-      with("late_stream", "latency_limit = 0.1\n") +
-      with("garbage", "fallback_on = [\"context\"]\n") + model("fine", "\"box\""));
+      model("status503", "\"box\"", "fallbacks = [\"nick\"]\n") + with("too_long", "") +
+      with("hang", "latency_limit = 0.1\n") + with("late_stream", "latency_limit = 0.1\n") +
+      with("garbage", "fallback_on = [\"context\"]\n") +
+      model("fine", "\"box\"", "aliases = [\"nick\"]\n"));
   for (const std::string name : {"status500", "too_long", "hang", "late_stream"}) {
     const auto begin = std::chrono::steady_clock::now();
     const Answer answer = gateway.post("/v1/chat/completions", chat(name));
@@ -303,6 +304,8 @@ TEST(Gateway, FallsBackAsTheModelSays) {
         << name;
   }
   EXPECT_EQ(gateway.post("/v1/chat/completions", chat("garbage")).status, 502);
+  const Answer by_alias = gateway.post("/v1/chat/completions", chat("status503"));
+  EXPECT_EQ(by_alias.status, 200) << by_alias.body;
 }
 
 TEST(Gateway, WhatIsTooLongAndHasNoFallbackIsSaidAsTheUpstreamSaidIt) {
@@ -367,6 +370,65 @@ TEST(Gateway, StandsBesideAModelThatIsHere) {
   EXPECT_EQ(streamed(streamed_fallback).texts.at(0), kScriptText);
   EXPECT_TRUE(soon(
       [&] { return gateway.metric(R"(quince:key_requests_running{key="alice"})", alice) == 0; }));
+}
+
+TEST(Gateway, TheModelThatIsHereHasFallbacksToo) {
+  FaultUpstream box;
+  EngineOptions engine;
+  engine.max_running = 1;
+  engine.max_waiting = 0;
+  const auto local = serve_script(Script::majority, "M", engine);
+  const std::string boxes = upstream("box", box) + model("fine", "\"box\"");
+  const std::string table = "[models.M]\nfallbacks = [\"fine\"]\n";
+  Gatewayed gateway(boxes + table, {}, local);
+  EXPECT_EQ(gateway.get("/v1/models").json().at("data").as_array().size(), 3U);
+  std::string text;
+  for (int i = 0; i < 600; ++i) {
+    text += "A ";
+  }
+  const auto ask =
+      [&](const std::string& path, const std::string& fields, const std::string& named) {
+        return gateway.post(path, "{" + named + fields + ", \"max_tokens\": 2}");
+      };
+  const auto message = [](const std::string& said) {
+    return R"("messages": [{"role": "user", "content": ")" + said + "\"}]";
+  };
+  int fell = 0;
+  for (const std::string& named : {R"("model": "M",)", R"("model": "other-name",)", ""}) {
+    EXPECT_EQ(text_of(ask("/v1/chat/completions", message("AAAB"), named)), "AA");
+    const std::vector<std::pair<std::string, std::string>> long_ones = {
+        {"/v1/chat/completions", message(text)},
+        {"/v1/completions", "\"prompt\": \"" + text + "\""},
+        {"/v1/responses", "\"input\": \"" + text + "\""},
+        {"/v1/messages", message(text)},
+        {"/v1/chat/completions", message(text) + ", \"stream\": true"}};
+    for (const auto& [path, fields] : long_ones) {
+      const Answer answer = ask(path, fields, named);
+      EXPECT_EQ(answer.status, 200) << path << answer.body;
+      EXPECT_THAT(box.last_request(), HasSubstr("POST " + path + " "));
+      EXPECT_THAT(box.last_request(), HasSubstr(R"("model")")) << named;
+      EXPECT_THAT(box.last_request(), HasSubstr(R"("fine")")) << named;
+      ++fell;
+    }
+  }
+  const std::string count = R"(quince:fallbacks_total{model="M",to="fine"})";
+  EXPECT_EQ(gateway.metric(count), fell);
+  // What is wrong with a request is so everywhere.
+  EXPECT_EQ(ask("/v1/chat/completions", R"("messages": 3)", "").status, 400);
+  EXPECT_EQ(ask("/v1/chat/completions", message("A"), R"("model": "nobody",)").status, 404);
+  EXPECT_EQ(gateway.metric(count), fell);
+  // Busy, which can also be left to the client.
+  SamplingParams params;
+  params.max_tokens = 100000;
+  params.ignore_eos = true;
+  auto running = std::make_optional(local->engine->submit({266, 266, 267}, params));
+  const Answer elsewhere = ask("/v1/chat/completions", message("A"), "");
+  EXPECT_EQ(elsewhere.json().at("ok"), true) << elsewhere.body;
+  gateway.write(boxes + table + "fallback_on = [\"context\"]\n");
+  EXPECT_TRUE(soon([&] { return ask("/v1/chat/completions", message("A"), "").status == 503; }));
+  EXPECT_EQ(ask("/v1/chat/completions", message(text), "").status, 200);
+  running.reset();
+  EXPECT_TRUE(soon([&] { return ask("/v1/chat/completions", message("A"), "").status == 200; }));
 }
 
 }  // namespace

@@ -54,6 +54,8 @@ class Gatewayed {
     };
     if (local) {
       gateway.local_models = {local->id};
+      gateway.local_models.insert(
+          gateway.local_models.end(), local->aliases.begin(), local->aliases.end());
       app.set_model(local);
     }
     service.emplace(gateway);

@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-std::string renamed(const std::string& body, const std::string& quoted) {
+std::string renamed(const std::string& body, std::string quoted) {
   const auto parts = read_request_body(body).with_model(body, quoted);
   return std::string(parts[0]).append(parts[1]).append(parts[2]);
 }
@@ -29,7 +29,8 @@ TEST(RequestBody, OnlyTheModelIsReplacedToTheByte) {
        R"({"messages":[{"model":"deep","content":"\"model\":\"no\""}],"model":"NEW","z":"model"})"},
       {R"({"v":"model","model":"a"})", R"({"v":"model","model":"NEW"})"},
       {R"({"mod\u0065l":"a"})", R"({"mod\u0065l":"NEW"})"},
-      {"\xef\xbb\xbf{\"model\":\"a\"}", "\xef\xbb\xbf{\"model\":\"NEW\"}"}};
+      {"\xef\xbb\xbf{\"model\":\"a\"}", "\xef\xbb\xbf{\"model\":\"NEW\"}"},
+      {R"( { "x":{"model":"deep"}})", R"( {"model":"NEW", "x":{"model":"deep"}})"}};
   for (const auto& [body, wanted] : cases) {
     EXPECT_EQ(renamed(body, "\"NEW\""), wanted);
   }
@@ -45,6 +46,10 @@ TEST(RequestBody, ReadsModelAndStream) {
   EXPECT_FALSE(read_request_body(R"({"model":3})").has_model);
   EXPECT_FALSE(read_request_body(R"({"model":["a"]})").has_model);
   EXPECT_FALSE(read_request_body(R"({"model":{"b":"a"}})").has_model);
+  EXPECT_TRUE(read_request_body(R"({"x":1})").names_none);
+  for (const char* other : {R"({"model":"a"})", R"({"model":null})", "{}"}) {
+    EXPECT_FALSE(read_request_body(other).names_none) << other;
+  }
 }
 
 // Of two models one would be looked at here and the other one used there.

@@ -175,12 +175,9 @@ Task<void> Forward::answer() {
     if (i > 0) {
       hub_.gate().fell_back(job_.models.front(), name);
     }
-    const auto model = job_.config->models.find(name);
-    if (model == job_.config->models.end()) {
-      answer_here(name);
-      co_return;
-    }
-    const Step step = co_await ask(model->second, left);
+    const gateway::ModelConfig* model = job_.config->model(name);
+    const bool here = model == nullptr || model->upstreams.empty();
+    const Step step = here ? co_await ask_here(name, left) : co_await ask(*model, left);
     if (step == Step::done) {
       co_return;
     }
@@ -191,17 +188,54 @@ Task<void> Forward::answer() {
   finish(refusal_ ? std::move(*refusal_) : error_response(error_, style_));
 }
 
-void Forward::answer_here(const std::string& model) {
+// A response of the model that is loaded here, before it has begun to answer.
+Outcome Forward::judge_here(const Response& response) const {
+  if (response.pending || response.stream || response.status < 400) {
+    return Outcome::answered;
+  }
+  if (says_too_long(response.status, response.body)) {
+    return Outcome::too_long;
+  }
+  if (response.status == 429 || response.status == 503) {
+    return Outcome::unavailable;
+  }
+  return response.status >= 500 ? Outcome::failed : Outcome::client_error;
+}
+
+Task<Step> Forward::ask_here(const std::string& model, bool fallback_left) {
   HttpRequest request = job_.request;
-  const std::string quoted = json::serialize(json::string(model));
+  std::string quoted = json::serialize(json::string(model));
   const auto parts = job_.body.with_model(job_.request.body, quoted);
   request.body = std::string(parts[0]).append(parts[1]).append(parts[2]);
   request.key_use = job_.use;
-  elsewhere_ = true;
   place_ = nullptr;
-  hub_.answer_here(std::move(request), [self = shared_from_this()](Response response) {
-    self->settle(std::move(response));
+  const auto there = std::make_shared<std::optional<Response>>();  // this thread's
+  hub_.answer_here(std::move(request), [self = shared_from_this(), there](Response response) {
+    const auto given = std::make_shared<Response>(std::move(response));
+    asio::post(self->hub_.context(), [self, there, given] {
+      *there = std::move(*given);
+      self->wake();
+    });
   });
+  while (!*there && !cancelled_) {
+    co_await sleep(gateway::Time::max());
+  }
+  if (cancelled_) {
+    co_return Step::done;
+  }
+  const Outcome outcome = judge_here(**there);
+  const gateway::Situation situation{.fallback_left = fallback_left && !late()};
+  if (next_step(outcome, situation, *job_.asked) == Step::fall_back) {
+    refusal_ = std::move(**there);  // unless another model can
+    co_return Step::fall_back;
+  }
+  if (outcome != Outcome::answered) {
+    finish(std::move(**there));
+    co_return Step::done;
+  }
+  elsewhere_ = true;
+  settle(std::move(**there));
+  co_return Step::done;
 }
 
 // A place among those that the model answers at once; false: there was none in time.

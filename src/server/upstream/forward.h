@@ -38,8 +38,8 @@ struct ForwardJob {
   HttpRequest request;
   RequestBody body;
   std::shared_ptr<const gateway::Config> config;
-  std::vector<std::string> models;              // the one that was asked for, and its fallbacks
-  const gateway::ModelConfig* asked = nullptr;  // null: a local one, which could not
+  std::vector<std::string> models;  // the one that was asked for, and its fallbacks
+  const gateway::ModelConfig* asked = nullptr;
   std::shared_ptr<gateway::KeyUse> use;
 };
 
@@ -66,7 +66,8 @@ class Forward : public std::enable_shared_from_this<Forward> {
   Task<void> answer();
   Task<gateway::Step> ask(const gateway::ModelConfig& model, bool fallback_left);
   Task<bool> take_place(const gateway::ModelConfig& model);
-  void answer_here(const std::string& model);
+  Task<gateway::Step> ask_here(const std::string& model, bool fallback_left);
+  gateway::Outcome judge_here(const Response& response) const;
 
   Task<Attempt> attempt(const gateway::Choice& choice, const gateway::ModelConfig& model);
   Task<bool> send(Exchange& exchange);  // and reads until there is the response's head

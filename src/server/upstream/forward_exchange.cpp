@@ -14,6 +14,24 @@ namespace quince::server {
 namespace json = boost::json;
 using gateway::Outcome;
 
+bool says_too_long(int status, const std::string& body) {
+  if (status != 400 && status != 413 && status != 422) {
+    return false;
+  }
+  for (const std::string_view mark :
+       {"context_length_exceeded",
+        "exceed_context_size_error",
+        "maximum context length",
+        "context window",
+        "prompt is too long",
+        "exceeds the available context size"}) {
+    if (body.find(mark) != std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
 namespace {
 
 constexpr size_t kMostBody = size_t{256} << 20;  // of an answer that is no stream
@@ -41,25 +59,6 @@ bool is_json(const std::string& body) {
   boost::system::error_code bad;
   const json::value value = json::parse(body, bad);
   return !bad && value.is_object();
-}
-
-// As the servers in use say that a prompt does not fit.
-bool says_too_long(int status, const std::string& body) {
-  if (status != 400 && status != 413 && status != 422) {
-    return false;
-  }
-  for (const std::string_view mark :
-       {"context_length_exceeded",
-        "exceed_context_size_error",
-        "maximum context length",
-        "context window",
-        "prompt is too long",
-        "exceeds the available context size"}) {
-    if (body.find(mark) != std::string::npos) {
-      return true;
-    }
-  }
-  return false;
 }
 
 double retry_after_of(const ResponseReader& reader) {
@@ -205,7 +204,7 @@ Task<std::shared_ptr<Link>> Forward::connect(Exchange& exchange) {
 // Until the response's head is there.
 Task<bool> Forward::send_once(Exchange& exchange, Link& link) {
   const gateway::UpstreamConfig& upstream = exchange.upstream();
-  const std::string quoted = json::serialize(json::string(exchange.choice.model));
+  std::string quoted = json::serialize(json::string(exchange.choice.model));
   const auto body = job_.body.with_model(job_.request.body, quoted);
   const size_t length = body[0].size() + body[1].size() + body[2].size();
   const std::string head = request_head(job_.request, upstream, length);

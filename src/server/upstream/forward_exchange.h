@@ -11,6 +11,9 @@
 
 namespace quince::server {
 
+// Whether an answer says, as the servers in use do, that the prompt does not fit.
+bool says_too_long(int status, const std::string& body);
+
 struct Forward::Exchange {
   Exchange(const gateway::Choice& choice, gateway::Time until) : choice(choice), until(until) {}
 

@@ -315,7 +315,7 @@ gateway::Gate& GatewayService::gate() {
 std::vector<std::string> GatewayService::models(const gateway::KeyConfig* key) const {
   std::vector<std::string> names;
   for (const auto& [name, model] : impl_->gate_.config()->models) {
-    if (key == nullptr || key->may_use(name)) {
+    if (!model.upstreams.empty() && (key == nullptr || key->may_use(name))) {
       names.push_back(name);
       names.insert(names.end(), model.aliases.begin(), model.aliases.end());
     }
@@ -356,6 +356,11 @@ std::optional<Response> GatewayService::take(
   try {
     const std::string name = model != nullptr ? model->name : local.empty() ? "" : local.front();
     std::shared_ptr<gateway::KeyUse> use = impl_->gate_.use_key(key.get(), name);
+    const bool is_here =
+        body.names_none || std::find(local.begin(), local.end(), body.model) != local.end();
+    if (model == nullptr && may_go && is_here) {
+      model = config->here();
+    }
     if (model == nullptr) {
       request.key_use = std::move(use);
       return std::nullopt;

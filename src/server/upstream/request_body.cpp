@@ -17,6 +17,7 @@ constexpr size_t kMostDepth = 64;
 class TopFields : public JsonEvents {
  public:
   bool is_object = false;
+  bool is_empty = true;  // no field
   int models = 0;
   bool model_is_text = false;
   std::string model;
@@ -46,6 +47,7 @@ class TopFields : public JsonEvents {
   bool on_key(json::string_view part, size_t, json::error_code&) {
     add(key_, part);
     if (depth_ == 1) {
+      is_empty = false;
       current_ = key_;
       models += current_ == "model" ? 1 : 0;
     }
@@ -154,6 +156,9 @@ RequestBody read_request_body(std::string_view text) {
     body.has_model = true;
     body.model = top.model;
     locate_model(text, body);
+  } else if (top.models == 0 && !top.is_empty) {
+    body.names_none = true;
+    body.begin = body.end = text.find('{') + 1;
   }
   return body;
 }

@@ -8,16 +8,20 @@
 namespace quince::server {
 
 struct RequestBody {
-  bool has_model = false;
-  std::string model;  // the text of the top-level "model"
-  // Where its value stands in the body, quotes included.
+  bool has_model = false;   // a text
+  bool names_none = false;  // there is no "model" at all
+  std::string model;        // the text of the top-level "model"
+  // Where its value stands in the body, quotes included; without one, where it could stand.
   size_t begin = 0;
   size_t end = 0;
   bool stream = false;  // "stream": true
 
-  // The body with another model, in three parts; `quoted` must outlive them.
-  std::array<std::string_view, 3> with_model(
-      std::string_view body, const std::string& quoted) const {
+  // The body with another model, in three parts; they last as long as `body` and `quoted`, which is
+  // changed where the body names none. Only for bodies that name one, or none at all.
+  std::array<std::string_view, 3> with_model(std::string_view body, std::string& quoted) const {
+    if (!has_model) {
+      quoted = "\"model\":" + quoted + ",";
+    }
     return {body.substr(0, begin), quoted, body.substr(end)};
   }
 };
