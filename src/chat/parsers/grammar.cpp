@@ -20,10 +20,16 @@ std::string lark_mark(const Tokenizer& tokenizer, std::string_view mark) {
   return id && tokenizer.is_special(*id) ? fmt::format("<[{}]>", *id) : lark_text(mark);
 }
 
+json::object parameters_of(const json::value& tool) {
+  const json::value* given = tool.at("function").as_object().if_contains("parameters");
+  json::object parameters =
+      given != nullptr && given->is_object() ? given->get_object() : json::object();
+  parameters["type"] = "object";
+  return parameters;
+}
+
 std::string arguments_schema(const json::value& tool) {
-  const json::value* parameters = tool.at("function").as_object().if_contains("parameters");
-  return parameters != nullptr && parameters->is_object() ? json::serialize(*parameters)
-                                                          : R"({"type":"object"})";
+  return json::serialize(parameters_of(tool));
 }
 
 std::string escaped(std::string_view text) {

@@ -226,7 +226,7 @@ Response messages(const RouteCall& call) {
   if (request.params.best_of > 1) {
     throw bad_field("n", "n: a message has one answer");
   }
-  const ChatPrompt chat = parse_chat(fields, *model);
+  const ChatPrompt chat = parse_chat(fields, *model, kMessageNames);
   const auto unknown = fields.unknown();
   call.app.refuse_unknown(unknown);
   request.prompts = {encode_chat(chat, *model)};
@@ -242,7 +242,7 @@ Response count_tokens(const RouteCall& call) {
   const json::object body = to_openai(parse_body(call.request.body));
   Fields fields(body);
   const auto model = call.app.model(fields.text("model").value_or(""));
-  const ChatPrompt chat = parse_chat(fields, *model);
+  const ChatPrompt chat = parse_chat(fields, *model, kMessageNames);
   return {
       .body = json::serialize(
           json::object{{"input_tokens", encode_chat(chat, *model, PromptLength::any).size()}})};

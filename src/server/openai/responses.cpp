@@ -376,12 +376,15 @@ Response responses(const RouteCall& call) {
   GenerationRequest request;
   request.model = model;
   request.params = parse_generation(fields, *model);
+  if (request.params.form_field == "response_format") {
+    request.params.form_field = "text.format";  // as it is called here
+  }
   if (request.params.best_of > 1) {
     throw bad_field("n", "n: a response has one answer");
   }
   const std::vector<std::string> ignored = parse_include(own, fields, request.params.sampling);
   const bool truncates = parse_truncation(own);
-  const ChatPrompt chat = parse_chat(fields, *model);
+  const ChatPrompt chat = parse_chat(fields, *model, kResponseNames);
   auto unknown = fields.unknown();
   unknown.insert(unknown.end(), ignored.begin(), ignored.end());
   call.app.refuse_unknown(unknown);
