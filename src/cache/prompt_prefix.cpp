@@ -1,6 +1,7 @@
 #include "cache/prompt_prefix.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -14,16 +15,56 @@ bool looked_at(const PageShape::Layer& layer, int64_t position, int64_t length) 
          (layer.window == 0 || position < layer.keep || position > length - layer.window);
 }
 
+constexpr std::string_view kBatchInvariant = " batch-invariant";
+
+// An identity is that of config and weights, behind which stands how they are computed with.
+void check_identity(const std::string& source, std::string_view file, std::string_view model) {
+  if (file == model) {
+    return;
+  }
+  const auto parted = [](std::string_view& identity) {
+    const bool invariant = identity.ends_with(kBatchInvariant);
+    identity.remove_suffix(invariant ? kBatchInvariant.size() : 0);
+    return invariant;
+  };
+  const bool file_invariant = parted(file);
+  const bool invariant = parted(model);
+  if (file == model) {
+    throw UserError(
+        "{}: this prompt cache was made {} --deterministic and is loaded {} it, and the two "
+        "compute "
+        "other keys and values: start {} it, or make the file again",
+        source,
+        file_invariant ? "with" : "without",
+        invariant ? "with" : "without",
+        file_invariant ? "with" : "without");
+  }
+  const auto type_of = [](std::string_view identity) {
+    const size_t space = identity.find(' ');
+    return space == std::string_view::npos ? "none" : identity.substr(space + 1);
+  };
+  if (file.substr(0, file.find(' ')) == model.substr(0, model.find(' '))) {
+    throw UserError(
+        "{}: this prompt cache was made with --dtype {} and is loaded with {}, and the two compute "
+        "other keys and values: start with the former (none: without --dtype), or make the file "
+        "again",
+        source,
+        type_of(file),
+        type_of(model));
+  }
+  throw UserError(
+      "{}: this prompt cache is of another model, or the model's files have changed since: make it "
+      "again with this one",
+      source);
+}
+
 void check_file(
     const PromptCacheFile& file,
     const PageShape& shape,
     const std::string& model,
     PromptPrefix& prefix) {
-  if (file.model && *file.model != model) {
-    throw UserError(
-        "{}: this prompt cache is of another model, or the model's files have changed since: build "
-        "it again with quince cache build",
-        file.source);
+  if (file.model) {
+    check_identity(file.source, *file.model, model);
   }
   if (file.layers.size() != shape.layers.size() || file.kv_heads != shape.kv_heads ||
       file.head_dim != shape.head_dim) {

@@ -90,11 +90,33 @@ void AnswerReader::show_reasoning(std::string_view text, AnswerDelta& out) {
   }
 }
 
+// A byte at a time: so it is known what of a piece stands before a call, and what behind it.
 void AnswerReader::add_answer(std::string_view text, AnswerDelta& out) {
-  if (calls_) {
-    calls_->add(text, out);
-  } else {
+  if (!calls_) {
     out.content += text;
+    return;
+  }
+  for (const char c : text) {
+    AnswerDelta read;
+    calls_->add(std::string_view(&c, 1), read);
+    add_read(std::move(read), out);
+  }
+}
+
+// Of one step: text stands before a call that begins with it, and behind one that goes on in it.
+void AnswerReader::add_read(AnswerDelta read, AnswerDelta& out) {
+  size_t at = out.content.size();
+  out.content += read.content;
+  out.reasoning += read.reasoning;
+  for (ToolCallDelta& call : read.calls) {
+    at = call.name.empty() ? at : out.content.size();
+    call.at = at;
+    if (call.name.empty() && !out.calls.empty() && out.calls.back().index == call.index &&
+        out.calls.back().at == at) {
+      out.calls.back().arguments += call.arguments;
+    } else {
+      out.calls.push_back(std::move(call));
+    }
   }
 }
 
@@ -106,7 +128,9 @@ void AnswerReader::finish(AnswerDelta& out) {
   }
   held_.clear();
   if (calls_) {
-    calls_->finish(out);
+    AnswerDelta read;
+    calls_->finish(read);
+    add_read(std::move(read), out);
   }
 }
 

@@ -19,6 +19,7 @@ struct ToolCallDelta {
   int index = 0;          // of the call in its answer
   std::string name;       // in the call's first delta only
   std::string arguments;  // JSON text, the next piece of it
+  size_t at = 0;          // so many bytes of the delta's content stand before it; AnswerReader's
 };
 
 struct AnswerDelta {
@@ -105,6 +106,7 @@ class AnswerReader {
   void add_before(AnswerDelta& out);
   void add_reasoning(AnswerDelta& out);
   void add_answer(std::string_view text, AnswerDelta& out);
+  static void add_read(AnswerDelta read, AnswerDelta& out);
   void show_reasoning(std::string_view text, AnswerDelta& out);
 
   ReasoningTags tags_;

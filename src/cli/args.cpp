@@ -162,7 +162,14 @@ std::vector<int64_t> parse_counts(
 void FlagGroup::on(const std::string& names, bool& target, const std::string& help) {
   app_.add_flag(names, target, help)
       ->group(title_)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->trigger_on_parse();
+}
+
+void FlagGroup::off(const std::string& names, bool& target) {
+  app_.add_flag_function(names, [&target](int64_t) { target = false; })
+      ->group(kHiddenGroup)
+      ->trigger_on_parse();
 }
 
 void FlagGroup::value(
@@ -192,6 +199,19 @@ void FlagGroup::text(
     std::optional<std::string>& target,
     const std::string& help) {
   value(names, label, help, [&target](const std::string&, const std::string& text) {
+    target = text;
+  });
+}
+
+void FlagGroup::file(
+    const std::string& names,
+    const std::string& label,
+    std::optional<std::string>& target,
+    const std::string& help) {
+  value(names, label, help, [&target](const std::string& flag, const std::string& text) {
+    if (text.empty()) {
+      throw UserError("{} '': the name of a file is empty", flag);
+    }
     target = text;
   });
 }
@@ -379,15 +399,27 @@ bool is_switch_word(const std::string& text) {
   return std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords);
 }
 
+// A flag that a word may follow, and the argument behind it that is no such word.
+struct NoSwitchWord {
+  std::string flag;
+  std::string argument;
+};
+
 // Flags that a word may follow: the word means nothing here, so it goes.
 std::vector<std::string> without_switch_words(
-    const CLI::App& app, const std::vector<std::string>& arguments) {
+    const CLI::App& app,
+    const std::vector<std::string>& arguments,
+    std::vector<NoSwitchWord>& others) {
   std::vector<std::string> out;
   bool flags = true;
   bool is_value = false;  // of the flag before it
   bool may_be_word = false;
   for (const std::string& argument : arguments) {
-    const bool word = std::exchange(may_be_word, false) && is_switch_word(argument);
+    const bool behind_switch = std::exchange(may_be_word, false);
+    const bool word = behind_switch && is_switch_word(argument);
+    if (behind_switch && !word && !argument.starts_with("-")) {
+      others.push_back({out.back(), argument});
+    }
     flags = flags && (is_value || argument != "--");
     if (!flags || std::exchange(is_value, false)) {
       out.push_back(argument);
@@ -426,9 +458,15 @@ std::vector<std::string> all_long_names(const CLI::App& app) {
   return names;
 }
 
-[[noreturn]] void refuse_extra(const CLI::App& app, const std::string& extra) {
+[[noreturn]] void refuse_extra(
+    const CLI::App& app, const std::string& extra, const std::vector<NoSwitchWord>& others) {
   std::string see = fmt::format("see: quince {} --help", app.get_name());
   if (!extra.starts_with("-") || extra == "-") {
+    // There is one argument too many: most likely the one that was meant for such a flag.
+    if (!others.empty()) {
+      const NoSwitchWord& other = others.front();
+      throw UserError("{} '{}': want on, off or auto ({})", other.flag, other.argument, see);
+    }
     throw UserError("'{}': one argument too many; quote a text with spaces ({})", extra, see);
   }
   std::string flag = extra.substr(0, extra.find('='));
@@ -471,6 +509,7 @@ const CLI::Option* find_flag(const CLI::App& app, const std::string& name) {
 }
 
 bool parse_flags(CLI::App& app, std::vector<std::string> arguments) {
+  const std::string last = arguments.empty() ? "" : arguments.back();
   bool is_value = false;  // of the flag before it
   for (std::string& argument : arguments) {
     if (std::exchange(is_value, false)) {
@@ -493,20 +532,22 @@ bool parse_flags(CLI::App& app, std::vector<std::string> arguments) {
       return false;
     }
   }
-  arguments = spell_out_empty_values(app, without_switch_words(app, arguments));
+  std::vector<NoSwitchWord> others;
+  arguments = spell_out_empty_values(app, without_switch_words(app, arguments, others));
   std::reverse(arguments.begin(), arguments.end());  // CLI11 wants them so
   app.allow_extras(false);
   try {
     app.parse(arguments);
   } catch (const CLI::ExtrasError&) {
-    refuse_extra(app, app.remaining(true).front());
+    refuse_extra(app, app.remaining(true).front(), others);
   } catch (const CLI::ArgumentMismatch& error) {
-    // "--max-tokens: 1 required N missing"
+    // "--max-tokens: 1 required N missing"; flags that the help does not show have no name there,
+    // but what lacks its value is the last argument.
     const std::string message = error.what();
     if (const size_t colon = message.find(": 1 required "); colon != std::string::npos) {
       throw UserError(
           "{}: its value is missing (see: quince {} --help)",
-          message.substr(0, colon),
+          colon == 0 ? last : message.substr(0, colon),
           app.get_name());
     }
     throw UserError("{} (see: quince {} --help)", message, app.get_name());

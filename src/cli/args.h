@@ -35,6 +35,9 @@ class FlagGroup {
   FlagGroup(CLI::App& app, std::string title) : app_(app), title_(std::move(title)) {}
 
   void on(const std::string& names, bool& target, const std::string& help);
+  // Takes such a flag back: of the two, the one that is given last counts. Does not show in the
+  // help.
+  void off(const std::string& names, bool& target);
   // take(flag, value) may throw UserError; called once for every time the flag is given.
   void value(
       const std::string& names,
@@ -42,6 +45,12 @@ class FlagGroup {
       const std::string& help,
       std::function<void(const std::string& flag, const std::string& value)> take);
   void text(
+      const std::string& names,
+      const std::string& label,
+      std::optional<std::string>& target,
+      const std::string& help);
+  // Likewise, the name of a file: one that is empty is a UserError.
+  void file(
       const std::string& names,
       const std::string& label,
       std::optional<std::string>& target,

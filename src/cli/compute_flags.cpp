@@ -129,7 +129,7 @@ void add_compute_flags(CLI::App& app, ComputeFlags& flags) {
   accept_flag(app, "--threads-batch", true, "--threads counts for prompts and for answers");
   switch_flag(app, "--flash-attn", true, "attention is always computed in this form");
   accept_flag(app, "--trust-remote-code", false, "nothing from a model's repository is ever run");
-  accept_flag(app, "--mmap", false, "model files are mapped unless --no-mmap says otherwise");
+  quiet.off("--mmap", flags.read_files);
   refuse_flag(app, "--lora,--adapter-path", true, "LoRA adapters are not offered yet");
   refuse_flag(
       app, "--split-mode,--tensor-split,--main-gpu", true, "one device computes the whole model");

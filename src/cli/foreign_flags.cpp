@@ -237,7 +237,6 @@ constexpr ForeignFlag kFlags[] = {
      kOne,
      refused,
      "the page keeps its settings in the browser"},
-    {"--ui,--webui,--slots,--metrics", kNone, taken, "on unless switched off"},
     {"--props", kNone, refused, "defaults are given as flags, and stay"},
     {"--threads-http", kOne, taken, "few threads serve all connections"},
     {"--tools,--tools-runtime,--mcp-servers-config,--mcp-servers-json", kOne, refused, kNoTools},

@@ -12,7 +12,8 @@ GeneratedText stream_text(
     const Tokenizer& tokenizer,
     const std::vector<std::string>& stops,
     const ShowText& show,
-    DecodeOptions how) {
+    DecodeOptions how,
+    const std::function<bool()>& was_cut) {
   GeneratedText result;
   StreamDecoder decoder(tokenizer, how);
   StopMatcher matcher(stops);
@@ -34,7 +35,7 @@ GeneratedText stream_text(
     }
   }
   if (!matcher.stopped()) {
-    emit(matcher.add(decoder.finish()));
+    emit(matcher.add(decoder.finish(was_cut())));
   }
   if (!matcher.stopped()) {
     emit(matcher.finish());

@@ -26,12 +26,15 @@ struct GeneratedText {
       stop_text;  // the one that ended it; the source is not read any further
 };
 
+// was_cut: asked when there are no more tokens, whether more would have come. A character that was
+// begun is then left out; else it is broken, which is what the model wrote.
 GeneratedText stream_text(
     const TokenSource& next,
     const Tokenizer& tokenizer,
     const std::vector<std::string>& stops,
     const ShowText& show,
-    DecodeOptions how = {});
+    DecodeOptions how,
+    const std::function<bool()>& was_cut);
 
 // "12 prompt tokens (210 tok/s), 48 generated (187 tok/s), first token 0.08 s". Rates that cannot
 // be known (no time passed, one token) are left out.

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "cli/terminal.h"
+#include "server/request_log.h"
 
 namespace quince::cli {
 
@@ -110,7 +111,11 @@ void reload(
   if (keys) {
     again(*options.key_file, [&] { app.set_api_keys(all_keys(options)); });
   }
-  if (gateway == nullptr && !certificate && !keys) {
+  const bool log = options.log_file && app.options().log;
+  if (log) {  // whoever turns logs over has moved the file away
+    again(*options.log_file, [&] { app.options().log->reopen(); });
+  }
+  if (gateway == nullptr && !certificate && !keys && !log) {
     fmt::print(stderr, "SIGHUP: there is nothing to read again\n");
   }
 }

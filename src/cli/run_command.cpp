@@ -139,7 +139,8 @@ class Runner {
     };
     // A form speaks of every character that the tokens stand for.
     const DecodeOptions how{.continues = params.constraint.has_value()};
-    answer.text = stream_text(next, model_.text.tokenizer, settings.stops, show, how);
+    const auto was_cut = [&] { return stream.finish_reason() != FinishReason::stop; };
+    answer.text = stream_text(next, model_.text.tokenizer, settings.stops, show, how, was_cut);
     if (answer.text.stop_text) {
       stream.cancel();
       answer.reason = FinishReason::stop;

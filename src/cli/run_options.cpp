@@ -112,7 +112,7 @@ RunFlags::RunFlags(CLI::App& app) {
   add_form_flags(app, options_.form);
 
   FlagGroup context(app, "Context");
-  context.text(
+  context.file(
       "--prompt-cache-file,--prompt-cache",
       "FILE",
       options_.prompt_cache,

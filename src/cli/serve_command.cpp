@@ -80,7 +80,7 @@ server::AppOptions app_options(const ServeOptions& options) {
     out.log = std::make_shared<server::RequestLog>(
         options.log_format == "json" ? server::LogFormat::json : server::LogFormat::text,
         options.log_prompts,
-        options.log_file);
+        options.log_file.value_or(""));
   }
   return out;
 }

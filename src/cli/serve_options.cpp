@@ -80,11 +80,11 @@ ServeFlags::ServeFlags(CLI::App& app, Kind kind) : kind_(kind) {
         }
         options_.log_format = value;
       });
-  output.value(
+  output.file(
       "--log-file",
       "FILE",
-      "These lines go to the end of this file",
-      [this](const std::string&, const std::string& value) { options_.log_file = value; });
+      options_.log_file,
+      "These lines go to the end of this file, which is opened again at SIGHUP");
   output.on("--log-prompts", options_.log_prompts, "What is asked is in these lines too");
   output.on("--log-jsonl", log_jsonl_, "As --log-format json");
   add_foreign_serve_flags(app);
@@ -112,7 +112,7 @@ void ServeFlags::add_gateway(CLI::App& app) {
 
 void ServeFlags::add_http(CLI::App& app) {
   FlagGroup http(app, "Server");
-  http.text(
+  http.file(
       "--config",
       "FILE",
       options_.gateway_config,
@@ -152,17 +152,17 @@ void ServeFlags::add_http(CLI::App& app) {
       [this](const std::string& flag, const std::string& value) {
         add_list(flag, value, options_.keys);
       });
-  http.text(
+  http.file(
       "--api-key-file",
       "FILE",
       options_.key_file,
       "One key a line; a line that begins with # is none");
-  http.text(
+  http.file(
       "--ssl-cert-file",
       "FILE",
       certificate_file_,
       "HTTPS with this certificate (PEM, those of its authorities behind it); needs its key");
-  http.text("--ssl-key-file", "FILE", certificate_key_file_, "The certificate's private key (PEM)");
+  http.file("--ssl-key-file", "FILE", certificate_key_file_, "The certificate's private key (PEM)");
   http.value(
       "--cors-origin,--cors-origins,--allowed-origins",
       "ORIGIN",
@@ -206,6 +206,9 @@ void ServeFlags::add_http(CLI::App& app) {
   }
   http.on("--no-metrics", no_metrics_, "GET /metrics tells nothing");
   http.on("--no-page,--no-webui,--no-ui", no_page_, "There is no chat page at /");
+  http.off("--slots", no_slots_);
+  http.off("--metrics", no_metrics_);
+  http.off("--webui,--ui", no_page_);
 }
 
 void ServeFlags::add_answers(CLI::App& app) {
@@ -268,7 +271,7 @@ void ServeFlags::add_answers(CLI::App& app) {
               value);
         }
       });
-  answer.text(
+  answer.file(
       "--chat-template-file",
       "FILE",
       options_.template_file,
@@ -335,7 +338,7 @@ void ServeFlags::add_engine(CLI::App& app) {
       [this](const std::string& flag, const std::string& value) {
         options_.engine.kv_bytes = parse_bytes(flag, value);
       });
-  engine.text(
+  engine.file(
       "--prompt-cache-file",
       "FILE",
       options_.prompt_cache,
@@ -424,15 +427,12 @@ ServeOptions ServeFlags::finish() const {
         certificate_file_ ? "--ssl-key-file, the file of its private key"
                           : "--ssl-cert-file, the file of its certificate");
   }
-  if (certificate_file_ && (certificate_file_->empty() || certificate_key_file_->empty())) {
-    throw UserError("--ssl-cert-file and --ssl-key-file: the name of a file is empty");
-  }
   options.http.certificate_file = certificate_file_.value_or("");
   options.http.key_file = certificate_key_file_.value_or("");
   if (log_jsonl_) {
     options.log_format = "json";
   }
-  if (options.log_format.empty() && (options.log_prompts || !options.log_file.empty())) {
+  if (options.log_format.empty() && (options.log_prompts || options.log_file)) {
     throw UserError("--log-prompts and --log-file need --log-format json or text");
   }
   if (slot_folder_) {

@@ -37,7 +37,7 @@ struct ServeOptions {
   std::optional<std::string> gateway_config;  // quince.toml
   std::string log_format;                     // "json", "text", or "": none
   bool log_prompts = false;
-  std::string log_file;
+  std::optional<std::string> log_file;
   double drain_seconds = 30;
   // In the order of the settings table; applied over the model's own defaults once these are known.
   std::vector<std::pair<const Setting*, std::string>> settings;

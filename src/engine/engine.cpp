@@ -21,18 +21,22 @@ struct Engine::Impl {
   std::shared_ptr<ConstraintCompiler> compiler;
   std::unique_ptr<ConstraintWorkers> workers;  // outlive the thread, which waits for them
 
+  std::shared_ptr<ConstraintCompiler> constraint_compiler() {
+    const std::scoped_lock lock(constraint_mutex);
+    if (!compiler) {
+      throw UserError("answers cannot be held to a form here: the engine was given no tokenizer");
+    }
+    return compiler;
+  }
+
   std::shared_ptr<ConstraintState> start_constraint(const SamplingParams& params) {
-    std::shared_ptr<ConstraintCompiler> compile;
+    const std::shared_ptr<ConstraintCompiler> compile = constraint_compiler();
     {
       const std::scoped_lock lock(constraint_mutex);
-      compile = compiler;
       if (!workers) {
         const auto cores = static_cast<int>(std::thread::hardware_concurrency());
         workers = std::make_unique<ConstraintWorkers>(std::clamp(cores / 8, 1, 4));
       }
-    }
-    if (!compile) {
-      throw UserError("answers cannot be held to a form here: the engine was given no tokenizer");
     }
     auto constraint = compile->compile(*params.constraint);
     ConstraintState::Options how;
@@ -199,6 +203,10 @@ const ModelInfo& Engine::info() const {
 
 int Engine::context_length() const {
   return impl_->options.context_length;
+}
+
+void Engine::check(const ConstraintSpec& form) const {
+  impl_->constraint_compiler()->compile(form);
 }
 
 void Engine::set_tokenizer(const Tokenizer& tokenizer) {

@@ -127,6 +127,9 @@ class Engine {
   TokenStream submit(
       std::vector<int32_t> prompt, SamplingParams params, RequestOptions options = {});
 
+  // Throws UserError, as submit() would, when answers cannot be held to this form.
+  void check(const ConstraintSpec& form) const;
+
   // Vectors of these texts; they are computed between the steps of what is generated, outside the
   // limits on keys and values, and take nothing of caches. Throws UserError: no input, an empty
   // one, one that is longer than the context, a token outside the vocabulary; BusyError.

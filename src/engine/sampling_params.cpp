@@ -32,7 +32,11 @@ constexpr NumberParam kNumbers[] = {
     {"mirostat", &P::mirostat, 0, 2, "0 (off), 1 or 2"},
     {"mirostat_tau", &P::mirostat_tau, 0, kHuge, "a number from 0 up"},
     {"mirostat_eta", &P::mirostat_eta, 0, kHuge, "a number from 0 up"},
-    {"repetition_penalty", &P::repetition_penalty, 1e-6, kHuge, "a number above 0 (1: off)"},
+    {"repetition_penalty",
+     &P::repetition_penalty,
+     1e-6f,  // as the field has it
+     kHuge,
+     "a number from 0.000001 up (1: off)"},
     {"repeat_last_n", &P::repeat_last_n, -1, kMost, "-1 (all) or a whole number from 0 up"},
     {"presence_penalty", &P::presence_penalty, -100, 100, "a number from -100 to 100"},
     {"frequency_penalty", &P::frequency_penalty, -100, 100, "a number from -100 to 100"},

@@ -1,5 +1,6 @@
 #include "server/answer.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -22,6 +23,9 @@ std::string finish_reason(FinishReason reason) {
 }
 
 void add_read(AnswerDelta read, Delta& delta) {
+  for (ToolCallDelta& call : read.calls) {
+    call.at += delta.text.size();
+  }
   delta.text += read.content;
   delta.reasoning += read.reasoning;
   std::move(read.calls.begin(), read.calls.end(), std::back_inserter(delta.calls));
@@ -34,6 +38,32 @@ void move_behind(std::vector<T>& from, std::vector<T>& to) {
 }
 
 }  // namespace
+
+size_t Delta::shown_bytes() const {
+  size_t bytes = text.size() + reasoning.size();
+  for (const ToolCallDelta& call : calls) {
+    bytes += call.name.size() + call.arguments.size();
+  }
+  return bytes;
+}
+
+void Delta::in_order(
+    const std::function<void(std::string_view)>& on_text,
+    const std::function<void(const ToolCallDelta&)>& on_call) const {
+  const std::string_view all(text);
+  size_t shown = 0;
+  const auto show_until = [&](size_t end) {
+    if (end > shown) {
+      on_text(all.substr(shown, end - shown));
+      shown = end;
+    }
+  };
+  for (const ToolCallDelta& call : calls) {
+    show_until(std::min(call.at, all.size()));
+    on_call(call);
+  }
+  show_until(all.size());
+}
 
 // A form speaks of every character that the tokens stand for: then nothing is taken off the
 // beginning.
@@ -80,7 +110,7 @@ std::string Answer::piece_of(Token id) {
 
 Delta Answer::take(size_t max_bytes) {
   Delta delta;
-  while (!end_ && delta.text.size() < max_bytes && stream_.ready()) {
+  while (!end_ && delta.shown_bytes() < max_bytes && stream_.ready()) {
     std::optional<GeneratedToken> token = stream_.next();
     if (token) {
       take_token(std::move(*token), delta);

@@ -3,9 +3,11 @@
 // thread at a time; never waits.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/token_stream.h"
@@ -15,7 +17,7 @@
 
 namespace quince::server {
 
-// What is new of an answer.
+// What is new of an answer. Reasoning stands before the rest, a call where its `at` says.
 struct Delta {
   std::string text;
   std::string reasoning;
@@ -26,6 +28,12 @@ struct Delta {
   bool empty() const {
     return text.empty() && reasoning.empty() && calls.empty() && tokens.empty();
   }
+  size_t shown_bytes() const;  // of the answer, however it is shown
+
+  // Text and calls as they follow each other; no text is empty.
+  void in_order(
+      const std::function<void(std::string_view)>& on_text,
+      const std::function<void(const ToolCallDelta&)>& on_call) const;
 };
 
 struct AnswerEnd {
@@ -44,7 +52,8 @@ class Answer {
   // stream: lives as long as this.
   Answer(TokenStream& stream, const ServedModel& model, const GenerationParams& params);
 
-  // What has come since, of at most about max_bytes. Throws what the engine threw.
+  // What has come since, of at most about max_bytes; with 1, of the next token that gives anything.
+  // Throws what the engine threw.
   Delta take(size_t max_bytes);
   bool ended() const {
     return end_.has_value();

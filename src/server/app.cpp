@@ -309,11 +309,11 @@ void check_length(
             "shorten the prompt, or start the server with a larger --ctx-size",
             prompt.size(),
             context),
-        "messages",
+        params.prompt_field,
         "context_length_exceeded");
   }
   if (prompt.empty()) {
-    throw bad_field("prompt", "the prompt is empty: it needs at least one token");
+    throw bad_field(params.prompt_field, "the prompt is empty: it needs at least one token");
   }
 }
 

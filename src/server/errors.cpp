@@ -18,7 +18,6 @@ std::string_view error_type(int status) {
     case 403:
       return "permission_error";
     case 404:
-    case 405:
       return "not_found_error";
     case 429:
       return "rate_limit_error";
@@ -40,7 +39,6 @@ std::string_view anthropic_type(const ErrorReport& report) {
     case 403:
       return "permission_error";
     case 404:
-    case 405:
       return "not_found_error";
     case 413:
       return "request_too_large";

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "server/errors.h"
+#include "tokenizer/utf8.h"
 
 namespace quince::server {
 
@@ -60,7 +61,27 @@ std::string shown(const json::value& value) {
   return text;
 }
 
+ApiError not_json(std::string_view body, const boost::system::error_code& error) {
+  if (const size_t good = valid_utf8_bytes(body); good < body.size()) {
+    return bad_field(
+        "",
+        "the request's body is not UTF-8: byte {} (0x{:02x}) is part of no character; send JSON in "
+        "UTF-8",
+        good,
+        static_cast<unsigned char>(body[good]));
+  }
+  if (has_half_character(body)) {
+    return bad_field(
+        "",
+        "the request's body has half a character in a text (\\uD800 to \\uDFFF come in pairs): "
+        "send "
+        "both halves, or the character as UTF-8");
+  }
+  return bad_field("", "the request's body is not JSON: {}", error.message());
+}
+
 json::object parse_body(std::string_view body) {
+  const std::string_view sent = body;
   if (body.starts_with("\xef\xbb\xbf")) {
     body.remove_prefix(3);
   }
@@ -71,15 +92,8 @@ json::object parse_body(std::string_view body) {
   if (error == json::error::too_deep) {
     throw bad_field("", "the request's JSON is nested more than {} deep", kMostDepth);
   }
-  if (error && has_half_character(body)) {
-    throw bad_field(
-        "",
-        "the request's body has half a character in a text (\\uD800 to \\uDFFF come in pairs): "
-        "send "
-        "both halves, or the character as UTF-8");
-  }
   if (error) {
-    throw bad_field("", "the request's body is not JSON: {}", error.message());
+    throw not_json(sent, error);
   }
   if (!value.is_object()) {
     throw bad_field("", "the request's body is {}, want a JSON object", shown(value));

@@ -14,8 +14,14 @@
 
 namespace quince::server {
 
+class ApiError;
+
 // The body of a request, a JSON object nested at most 64 deep. Throws ApiError 400.
 boost::json::object parse_body(std::string_view body);
+
+// What is wrong with a body that no JSON could be read from: it is not UTF-8 (with the place), or
+// it is not JSON.
+ApiError not_json(std::string_view body, const boost::system::error_code& error);
 
 // A value as messages show it: JSON, cut short.
 std::string shown(const boost::json::value& value);

@@ -193,7 +193,8 @@ class GenerationWhole : public PendingResponse {
       for (size_t i = 0; i < deltas_.size(); ++i) {
         Answer& answer = running_.answers()[i];
         while (!answer.ended() && answer.stream().ready()) {
-          append(deltas_[i], running_.take(i, size_t{1} << 20));
+          running_.format().is_list() ? add_part(i)
+                                      : append(deltas_[i], running_.take(i, size_t{1} << 20));
         }
       }
     } catch (...) {
@@ -211,7 +212,22 @@ class GenerationWhole : public PendingResponse {
   }
 
  private:
+  // As in a stream, whose events nobody reads here.
+  void add_part(size_t i) {
+    std::string unread;
+    const Delta delta = running_.take(i, 1);
+    if (!delta.empty()) {
+      running_.format().delta(unread, i, delta);
+    }
+    if (const Answer& answer = running_.answers()[i]; answer.ended()) {
+      running_.format().finish(unread, i, answer.end());
+    }
+  }
+
   static void append(Delta& to, Delta more) {
+    for (ToolCallDelta& call : more.calls) {
+      call.at += to.text.size();
+    }
     to.text += more.text;
     to.reasoning += more.reasoning;
     for (ToolCallDelta& call : more.calls) {

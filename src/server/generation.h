@@ -50,6 +50,11 @@ class AnswerFormat {
     return ": keep-alive\n\n";
   }
 
+  // Of formats whose answers are a list of parts, in the order in which they were written: delta()
+  // is given each piece of a whole answer too, and then finish(); whole() is given no deltas.
+  virtual bool is_list() const {
+    return false;
+  }
   // Whole: deltas[i] is all of answer i.
   virtual Response whole(
       std::vector<Delta> deltas, const std::vector<AnswerEnd>& ends, const Usage& usage) = 0;

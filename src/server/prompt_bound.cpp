@@ -60,7 +60,7 @@ size_t TokenBound::get(const Tokenizer& tokenizer) const {
   return bytes_;
 }
 
-void refuse_too_long(size_t bytes, const ServedModel& model) {
+void refuse_too_long(size_t bytes, const ServedModel& model, std::string_view field) {
   const auto context = static_cast<size_t>(model.engine->context_length());
   if (bytes / kSurelyTokenized <= context) {
     return;
@@ -79,7 +79,7 @@ void refuse_too_long(size_t bytes, const ServedModel& model) {
           bytes,
           bytes / longest,
           context),
-      "messages",
+      std::string(field),
       "context_length_exceeded");
 }
 

@@ -27,8 +27,8 @@ class TokenBound {
   mutable size_t bytes_ = 0;
 };
 
-// Throws ApiError 400 context_length_exceeded.
-void refuse_too_long(size_t bytes, const ServedModel& model);
+// field: the text's. Throws ApiError 400 context_length_exceeded.
+void refuse_too_long(size_t bytes, const ServedModel& model, std::string_view field);
 
 // The most that is turned into tokens, or back, for a client that wants to know them: a worker is
 // busy with it for about a second (some seconds where it is one endless word), and others wait.

@@ -4,12 +4,15 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <memory>
+#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/async.h>
 #include <spdlog/async_logger.h>
-#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/details/file_helper.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include "base/error.h"
@@ -57,6 +60,43 @@ std::string_view level_of(int status) {
   return status >= 500 ? "error" : status >= 400 ? "warning" : "info";
 }
 
+// A file that can be opened again while lines come.
+class LogFile : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit LogFile(const std::string& path) : path_(path), file_(open()) {}
+
+  void reopen() {
+    auto fresh = open();
+    const std::scoped_lock lock(mutex_);
+    file_->flush();
+    file_ = std::move(fresh);
+  }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& line) override {
+    spdlog::memory_buf_t text;
+    formatter_->format(line, text);
+    file_->write(text);
+  }
+  void flush_() override {
+    file_->flush();
+  }
+
+ private:
+  std::unique_ptr<spdlog::details::file_helper> open() const {
+    auto file = std::make_unique<spdlog::details::file_helper>();
+    try {
+      file->open(path_, false);
+    } catch (const spdlog::spdlog_ex& error) {
+      throw UserError("log {}: cannot be written ({})", path_, error.what());
+    }
+    return file;
+  }
+
+  const std::string path_;
+  std::unique_ptr<spdlog::details::file_helper> file_;
+};
+
 }  // namespace
 
 struct RequestLog::Impl {
@@ -65,6 +105,7 @@ struct RequestLog::Impl {
   std::shared_ptr<spdlog::details::thread_pool> thread =
       std::make_shared<spdlog::details::thread_pool>(kMostWaiting, 1);
   std::shared_ptr<spdlog::async_logger> logger;
+  std::shared_ptr<LogFile> file;  // null: standard error
 };
 
 RequestLog::RequestLog(LogFormat format, bool prompts, const std::string& path)
@@ -72,14 +113,10 @@ RequestLog::RequestLog(LogFormat format, bool prompts, const std::string& path)
   impl_->format = format;
   impl_->prompts = prompts;
   spdlog::sink_ptr sink;
-  try {
-    if (path.empty()) {
-      sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-    } else {
-      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
-    }
-  } catch (const spdlog::spdlog_ex& error) {
-    throw UserError("log {}: cannot be written ({})", path, error.what());
+  if (path.empty()) {
+    sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  } else {
+    sink = impl_->file = std::make_shared<LogFile>(path);
   }
   impl_->logger = std::make_shared<spdlog::async_logger>(
       "requests", std::move(sink), impl_->thread, spdlog::async_overflow_policy::overrun_oldest);
@@ -88,6 +125,12 @@ RequestLog::RequestLog(LogFormat format, bool prompts, const std::string& path)
 }
 
 RequestLog::~RequestLog() = default;
+
+void RequestLog::reopen() {
+  if (impl_->file) {
+    impl_->file->reopen();
+  }
+}
 
 void RequestLog::add(std::string_view level, std::string_view event, const json::object& fields) {
   std::string line;

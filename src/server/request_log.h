@@ -22,6 +22,9 @@ class RequestLog {
   // Throws UserError: the file cannot be written.
   RequestLog(LogFormat format, bool prompts, const std::string& path = "");
   ~RequestLog();  // writes what is left
+  // Lines go to a file of that name from now on, which is made if there is none any more. Throws
+  // UserError: it cannot be; then they go where they went.
+  void reopen();
 
   // One line: {"time", "level", "event", ...}, or the same as words.
   void add(std::string_view level, std::string_view event, const boost::json::object& fields);

@@ -27,6 +27,16 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+// What went wrong with the slot's file, under the name that the client gave it: where the server
+// keeps it is nobody's business.
+std::string told(std::string message, const fs::path& path, const std::string& name) {
+  const std::string place = path.string();
+  for (size_t at = 0; (at = message.find(place, at)) != std::string::npos; at += name.size()) {
+    message.replace(at, place.size(), name);
+  }
+  return message;
+}
+
 json::object save(const SlotAction& action, ServedModel& model, const Slots& slots) {
   const std::vector<Token> tokens = slots.tokens(action.slot);
   if (tokens.empty()) {
@@ -44,15 +54,22 @@ json::object save(const SlotAction& action, ServedModel& model, const Slots& slo
   } catch (const BusyError&) {
     throw;
   } catch (const ForgottenError& error) {
-    throw bad_field("id_slot", "slot {} cannot be saved: {}", action.slot, error.what());
+    throw bad_field(
+        "id_slot",
+        "slot {} cannot be saved: {}",
+        action.slot,
+        told(error.what(), path, action.file_name));
   } catch (const UserError& error) {  // it is nothing that the client could do better
-    throw ApiError(500, "server_error", fmt::format("unable to save the slot: {}", error.what()));
+    throw ApiError(
+        500,
+        "server_error",
+        "unable to save the slot: " + told(error.what(), path, action.file_name));
   }
   return {
       {"id_slot", action.slot},
       {"filename", action.file_name},
       {"n_saved", tokens.size()},
-      {"n_written", fs::file_size(path)},
+      {"n_written", fs::file_size(path, ignored)},
       {"timings", {{"save_ms", milliseconds_since(start)}}}};
 }
 
@@ -70,7 +87,8 @@ json::object restore(const SlotAction& action, ServedModel& model, Slots& slots)
   } catch (const BusyError&) {
     throw;
   } catch (const UserError& refused) {
-    throw bad_field("filename", "unable to restore the slot: {}", refused.what());
+    throw bad_field(
+        "filename", "unable to restore the slot: {}", told(refused.what(), path, action.file_name));
   }
   const size_t count = tokens.size();
   slots.set_tokens(action.slot, std::move(tokens));

@@ -79,4 +79,17 @@ bool is_valid_utf8(std::string_view bytes) {
   return ascii == bytes.size() || to_valid_utf8(bytes) == bytes;
 }
 
+size_t valid_utf8_bytes(std::string_view bytes) {
+  const std::string mended = to_valid_utf8(bytes);
+  size_t at = 0;
+  while (at < bytes.size() && at < mended.size() && bytes[at] == mended[at]) {
+    ++at;
+  }
+  // What is broken may begin as the character that stands for it does.
+  while (at < bytes.size() && at > 0 && (static_cast<unsigned char>(mended[at]) & 0xc0) == 0x80) {
+    --at;
+  }
+  return at;
+}
+
 }  // namespace quince

@@ -2,6 +2,7 @@
 // as the Unicode standard recommends (the longest part that could have begun a character).
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -24,5 +25,7 @@ class Utf8Assembler {
 
 std::string to_valid_utf8(std::string_view bytes);
 bool is_valid_utf8(std::string_view bytes);
+// The bytes before the first that is part of no character; all of them when they are valid.
+size_t valid_utf8_bytes(std::string_view bytes);
 
 }  // namespace quince

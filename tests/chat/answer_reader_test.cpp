@@ -193,6 +193,33 @@ TEST(AnswerReader, FormatsAreKnownByTheTemplate) {
   }
 }
 
+// In whatever pieces it comes: where in the text each call stands.
+TEST(AnswerReader, CallsHaveTheirPlaceInTheText) {
+  const std::string call = R"(<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>)";
+  const std::string text = "x" + call + "y" + call + call + "z";
+  for (size_t size = 1; size <= text.size(); ++size) {
+    AnswerReader reader(options("hermes", false));
+    std::string written;  // calls as their names and arguments
+    const auto take = [&](const AnswerDelta& delta) {
+      size_t shown = 0;
+      for (const ToolCallDelta& part : delta.calls) {
+        written += delta.content.substr(shown, part.at - shown) + part.name + part.arguments;
+        shown = part.at;
+      }
+      written += delta.content.substr(shown);
+    };
+    for (size_t at = 0; at < text.size(); at += size) {
+      AnswerDelta delta;
+      reader.add(std::string_view(text).substr(at, size), delta);
+      take(delta);
+    }
+    AnswerDelta delta;
+    reader.finish(delta);
+    take(delta);
+    EXPECT_EQ(written, R"(xf{"a": 1}yf{"a": 1}f{"a": 1}z)") << size;
+  }
+}
+
 }  // namespace
 
 }  // namespace quince::test

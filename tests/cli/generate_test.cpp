@@ -25,7 +25,8 @@ struct Result {
   size_t taken = 0;
 };
 
-Result stream(const std::vector<Token>& tokens, const std::vector<std::string>& stops) {
+Result stream(
+    const std::vector<Token>& tokens, const std::vector<std::string>& stops, bool cut = false) {
   Tokenizer tokenizer = test::tiny_tokenizer();
   Source source{tokens};
   Result result;
@@ -33,7 +34,9 @@ Result stream(const std::vector<Token>& tokens, const std::vector<std::string>& 
       [&] { return source(); },
       tokenizer,
       stops,
-      [&](std::string_view piece) { result.pieces.emplace_back(piece); });
+      [&](std::string_view piece) { result.pieces.emplace_back(piece); },
+      {},
+      [cut] { return cut; });
   result.taken = source.taken;
   return result;
 }
@@ -56,6 +59,10 @@ TEST(StreamText, CutOffCharacterComesOutAtTheEnd) {
   Result result = stream(tokens, {});
   EXPECT_EQ(result.text.text, "x\xef\xbf\xbd");
   EXPECT_EQ(result.pieces.back(), "\xef\xbf\xbd");
+  // As in the server: it is a character that the model would have ended.
+  result = stream(tokens, {}, true);
+  EXPECT_EQ(result.text.text, "x");
+  EXPECT_EQ(result.text.ids, tokens);
 }
 
 TEST(StreamText, SpecialTokensAreNotText) {

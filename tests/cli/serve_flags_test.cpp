@@ -534,6 +534,48 @@ TEST(ServeFlags, FlashAttentionMayHaveAWord) {
   testing::internal::GetCapturedStderr();
 }
 
+TEST(ServeFlags, AWordThatIsNoSwitch) {
+  testing::internal::CaptureStderr();
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"m", "-fa", "foo"}, {"-fa", "foo", "m"}}) {
+    EXPECT_THAT(
+        user_error([&] { parsed(arguments); }),
+        StartsWith("--flash-attn 'foo': want on, off or auto"));
+  }
+  EXPECT_THAT(user_error([] { parsed({"m", "n", "-fa"}); }), HasSubstr("one argument too many"));
+  testing::internal::GetCapturedStderr();
+}
+
+TEST(ServeFlags, AValueThatIsMissing) {
+  for (const char* flag : {"-ngl", "--n-gpu-layers", "-tb", "--split-mode", "--embd-normalize"}) {
+    EXPECT_THAT(
+        user_error([&] { parsed({"m", flag}); }),
+        StartsWith(std::string(flag) + ": its value is missing"));
+  }
+  EXPECT_THAT(user_error([] { parsed({"m", "--port"}); }), StartsWith("--port: its value"));
+  for (const char* flag :
+       {"--prompt-cache-file",
+        "--log-file",
+        "--api-key-file",
+        "--config",
+        "--chat-template-file",
+        "--ssl-cert-file"}) {
+    EXPECT_THAT(
+        user_error([&] { parsed({"m", flag, ""}); }),
+        StartsWith(std::string(flag) + " '': the name of a file is empty"));
+  }
+}
+
+TEST(ServeFlags, OfTwoThatContradictTheLastCounts) {
+  EXPECT_FALSE(parsed({"m", "--slots", "--no-slots"}).app.slots);
+  EXPECT_TRUE(parsed({"m", "--no-slots", "--slots"}).app.slots);
+  EXPECT_FALSE(parsed({"m", "--no-slots", "--slots", "--no-slots"}).app.slots);
+  EXPECT_TRUE(parsed({"m", "--no-metrics", "--metrics"}).app.metrics);
+  EXPECT_TRUE(parsed({"m", "--no-ui", "--webui"}).app.page);
+  EXPECT_FALSE(parsed({"m", "--no-mmap", "--mmap"}).compute.read_files);
+  EXPECT_TRUE(parsed({"m", "--mmap", "--no-mmap"}).compute.read_files);
+}
+
 TEST(ServeFlags, MeanWhatTheyMeanElsewhere) {
   EXPECT_EQ(parsed({"m", "-ngl", "99"}).compute.gpu_layers, 99);
   EXPECT_EQ(parsed({"m", "-ngl", "all"}).compute.gpu_layers, -1);

@@ -1,4 +1,5 @@
 // A prompt that is computed, written to a file, and gone on from, answers as if it had been run.
+#include <functional>
 #include <random>
 #include <utility>
 
@@ -213,6 +214,46 @@ TEST(PromptCacheFiles, OfOtherModelsOrShapesAreRefused) {
   EXPECT_THAT(
       refusal([&] { go_on(*llama, prefix, random_tokens(random, 590, 128), 1); }),
       HasSubstr("690 tokens"));
+}
+
+// The same model, computed in another way: what differs is said, and what to do.
+TEST(PromptCacheFiles, OfAnotherWayToCompute) {
+  const TempFolder folder;
+  std::mt19937 random(5);
+  const auto prompt = random_tokens(random, 40, 128);
+  const CacheSetting llama{"llama", KernelSet::native, {}, {}};
+  const auto engine_with = [&](const std::function<void(LoadOptions&)>& change) {
+    EngineOptions options;
+    options.context_length = 600;
+    return std::make_unique<Engine>(
+        [&] {
+          LoadOptions load = load_options(KernelSet::native);
+          change(load);
+          return load_model(golden_for(llama).files(), load);
+        },
+        options);
+  };
+  const auto plain = engine_with([](LoadOptions&) {});
+  const auto invariant = engine_with([](LoadOptions& load) { load.batch_invariant = true; });
+  plain->save_prompt(prompt, folder / "plain", "m");
+  invariant->save_prompt(prompt, folder / "invariant", "m");
+  const auto refusal = [&](Engine& engine, const std::string& name) {
+    try {
+      engine.load_prompt(folder / name);
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string("not refused");
+  };
+  EXPECT_THAT(
+      refusal(*invariant, "plain"),
+      HasSubstr("made without --deterministic and is loaded with it"));
+  EXPECT_THAT(refusal(*invariant, "plain"), HasSubstr("start without it, or make the file again"));
+  EXPECT_THAT(
+      refusal(*plain, "invariant"),
+      HasSubstr("made with --deterministic and is loaded without it"));
+  EXPECT_EQ(refusal(*plain, "plain"), "not refused");
+  EXPECT_EQ(refusal(*invariant, "invariant"), "not refused");
 }
 
 TEST(PromptCacheFiles, AreNotSharedWhereTheyCannotBe) {

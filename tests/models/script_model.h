@@ -5,9 +5,11 @@
 //   most frequent one of the visible context dice      from BOS one of A B C " x" " y" with logits
 //   2 1 0 -1 -2, then the end think     from BOS: "<think> x</think> y" in cut pieces, then the end
 //   tool      from BOS: a call of f with {"q": "e-acute"} as Hermes writes it, in 13 pieces
+//   mixed     from BOS: " x", that call, and " y", in 14 pieces, of which the last has the call's
+//   end
 // Ids: BOS 1, end 2, byte b is 3 + b, The 259, quick 260, br 261, own 262, fox 263, jumps 264, over
 // 265, A 266, B 267, C 268, x 269, y 270, z 271, space 275; rows 276 to 383 of the head have no
-// token, but for the pieces of think and tool.
+// token, but for the pieces of think, tool and mixed.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +27,7 @@
 
 namespace quince::test {
 
-enum class Script { script, loop, majority, dice, think, tool };
+enum class Script { script, loop, majority, dice, think, tool, mixed };
 
 inline constexpr int kScriptVocabulary = 384;
 inline constexpr int kScriptBos = 1;
@@ -37,7 +39,7 @@ inline const std::vector<int>& script_chain() {
   return chain;
 }
 
-// What think and tool write, in the pieces of their own vocabulary.
+// What think, tool and mixed write, in the pieces of their own vocabulary.
 inline const std::vector<std::string>& think_pieces() {
   static const std::vector<std::string> pieces{"<th", "ink>", "▁x", "</", "think>", "▁y"};
   return pieces;
@@ -58,6 +60,21 @@ inline const std::vector<std::string>& tool_pieces() {
       "</tool_c",
       "all>"};
   return pieces;
+}
+inline const std::vector<std::string>& mixed_pieces() {
+  static const std::vector<std::string> pieces = [] {
+    std::vector<std::string> list = tool_pieces();
+    list.insert(list.begin(), "▁x");
+    list.back() += "▁y";
+    return list;
+  }();
+  return pieces;
+}
+inline std::vector<std::string> written_pieces(Script kind) {
+  return kind == Script::think   ? think_pieces()
+         : kind == Script::tool  ? tool_pieces()
+         : kind == Script::mixed ? mixed_pieces()
+                                 : std::vector<std::string>();
 }
 
 // Text of the pieces in order of id; a metaspace stands for a space.
@@ -85,11 +102,9 @@ inline std::vector<std::string> script_pieces(Script kind = Script::script) {
       "▁C",
       "▁"};
   pieces.insert(pieces.end(), std::begin(words), std::end(words));
-  if (kind == Script::think || kind == Script::tool) {
-    for (const std::string& piece : kind == Script::think ? think_pieces() : tool_pieces()) {
-      if (std::find(pieces.begin(), pieces.end(), piece) == pieces.end()) {
-        pieces.push_back(piece);
-      }
+  for (const std::string& piece : written_pieces(kind)) {
+    if (std::find(pieces.begin(), pieces.end(), piece) == pieces.end()) {
+      pieces.push_back(piece);
     }
   }
   return pieces;
@@ -194,12 +209,10 @@ inline std::vector<ScriptTensor> script_tensors(Script kind) {
     std::vector<int> next(static_cast<size_t>(n), kScriptEnd);
     const std::vector<int> loop{269, 270, 271, 269};
     std::vector<int> written;
-    if (kind == Script::think || kind == Script::tool) {
-      for (const std::string& piece : kind == Script::think ? think_pieces() : tool_pieces()) {
-        written.push_back(script_id(kind, piece));
-      }
-      written.push_back(kScriptEnd);
+    for (const std::string& piece : written_pieces(kind)) {
+      written.push_back(script_id(kind, piece));
     }
+    written.push_back(kScriptEnd);
     int at = kScriptBos;
     for (const int id : kind == Script::script ? script_chain()
                         : kind == Script::loop ? loop
@@ -269,8 +282,8 @@ inline void write_script_model(
           {"add_bos_token", true},
           {"clean_up_tokenization_spaces", false},
           {"chat_template",
-           (kind == Script::tool ? tools : "") + std::string("{{ bos_token }}") +
-               (kind == Script::majority ? messages : "")}}));
+           (kind == Script::tool || kind == Script::mixed ? tools : "") +
+               std::string("{{ bos_token }}") + (kind == Script::majority ? messages : "")}}));
   writer.commit();
 }
 

@@ -1,4 +1,5 @@
 // Requests that can never be answered are refused as such, before work is done for them.
+#include <array>
 #include <cstdlib>
 
 #include <gmock/gmock.h>
@@ -11,6 +12,7 @@ namespace quince::test {
 
 namespace {
 
+namespace json = boost::json;
 using testing::HasSubstr;
 
 std::string repeated(const std::string& text, size_t times) {
@@ -132,7 +134,11 @@ TEST_F(Bounds, LongTextsAreNotTurnedIntoTokens) {
   const std::string huge = repeated("The quick ", size_t{1} << 20);
   for (const auto& [path, body] : std::vector<std::pair<std::string, std::string>>{
            {"/tokenize", R"({"content":")" + huge + "\"}"},
-           {"/tokenize", R"({"prompt":")" + huge + "\"}"}}) {
+           {"/tokenize", R"({"prompt":")" + huge + "\"}"},
+           {"/v1/completions", R"({"truncate_prompt_tokens":5,"prompt":")" + huge + "\"}"},
+           {"/v1/completions",
+            R"({"truncate_prompt_tokens":5,"prompt":[")" + huge.substr(0, huge.size() / 3) +
+                R"(",")" + huge.substr(huge.size() / 3) + "\"]}"}}) {
     const Answer answer = served().post(path, body);
     EXPECT_EQ(answer.status, 400) << path;
     EXPECT_EQ(answer.json().at("error").at("code"), "string_above_max_length") << answer.body;
@@ -143,6 +149,66 @@ TEST_F(Bounds, LongTextsAreNotTurnedIntoTokens) {
   EXPECT_EQ(tokens.json().at("error").at("code"), "array_above_max_length") << tokens.body;
   const Answer fits = served().post("/tokenize", R"({"content":")" + repeated("A", 1000) + "\"}");
   EXPECT_EQ(fits.json().at("count"), 1000);
+}
+
+// Every route that is given messages, whether or not tokens are made of them.
+TEST(ChatBounds, LongConversations) {
+  Served served(serve_script(Script::majority, "M"));
+  const std::string huge = repeated("The quick ", size_t{1} << 20);
+  const std::string messages =
+      R"({"max_tokens":5,"truncate_prompt_tokens":5,"messages":[{"role":"user","content":")" +
+      huge + "\"}]}";
+  for (const std::string path :
+       {"/apply-template", "/tokenize", "/v1/chat/completions", "/v1/messages/count_tokens"}) {
+    const Answer answer = served.post(path, messages);
+    EXPECT_EQ(answer.status, 400) << path;
+    EXPECT_THAT(answer.body, HasSubstr("messages has")) << path;
+    EXPECT_THAT(answer.body, HasSubstr("at most 4194304")) << path;
+  }
+  const std::string input = R"({"input":")" + huge + "\"}";
+  const Answer answer = served.post("/v1/responses", input);
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.json().at("error").at("param"), "input");
+}
+
+// The field that holds what is too long, by the name that the route has for it.
+TEST(ChatBounds, NameTheField) {
+  Served served(serve_script(Script::majority, "M"));
+  for (const size_t size : {size_t{600}, size_t{1} << 20}) {  // by its tokens, and by its bytes
+    const std::string text(size, 'B');
+    const std::vector<std::array<std::string, 3>> cases = {
+        {"/v1/chat/completions", "messages", R"([{"role":"user","content":")" + text + "\"}]"},
+        {"/v1/responses", "input", "\"" + text + "\""},
+        {"/v1/responses", "input", R"([{"role":"user","content":")" + text + "\"}]"},
+        {"/v1/completions", "prompt", "\"" + text + "\""},
+        {"/completion", "prompt", "\"" + text + "\""},
+        {"/v1/embeddings", "input", "\"" + text + "\""}};
+    for (const auto& [path, field, value] : cases) {
+      const Answer answer = served.post(path, "{\"" + field + "\":" + value + "}");
+      EXPECT_EQ(answer.status, 400) << path;
+      const json::value error = answer.json().at("error");
+      EXPECT_EQ(error.at("code"), "context_length_exceeded") << answer.body;
+      EXPECT_EQ(error.at("param"), json::string(field)) << path << size;
+    }
+  }
+  for (const auto& [body, field] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"input":[{"role":"wizard","content":"x"}]})", "input[0].role"},
+           {R"({"instructions":"i","input":[{"role":"user","content":5}]})", "input[0].content"},
+           {R"({"input":[{"role":"user","content":[{"type":"input_image"}]}]})",
+            "input[0].content[0].type"},
+           {R"({"input":[{"type":"function_call_output","call_id":"c","output":5}]})",
+            "input[0].output"},
+           {R"({"input":[]})", "input"},
+           {R"({"input":"x","text":{"format":{"type":"json_schema"}}})", "text.format.schema"},
+           {R"({"input":"x","text":{"format":{"type":"xml"}}})", "text.format.type"},
+           {R"({"input":"x","text":{"format":{"type":"json_schema","schema":{"type":"no"}}}})",
+            "text.format"},
+           {R"({"input":"x","tools":[{"type":"web_search"},{"type":"function"}]})",
+            "tools[1].name"}}) {
+    const Answer answer = served.post("/v1/responses", body);
+    EXPECT_EQ(answer.status, 400) << body;
+    EXPECT_EQ(answer.json().at("error").at("param"), json::string(field)) << answer.body;
+  }
 }
 
 TEST_F(Bounds, TextsThatCannotFitAreRefusedByTheirSize) {

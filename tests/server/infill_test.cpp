@@ -80,6 +80,18 @@ TEST(Infill, OtherFiles) {
       "middle>");
 }
 
+// Refused by its size, before it is made into tokens.
+TEST(Infill, TextsThatCannotFit) {
+  Served served(with_tokens("F3", {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"}));
+  const std::string huge(size_t{8} << 20, 'x');
+  for (const std::string field : {"input_prefix", "input_suffix"}) {
+    const Answer answer = served.post("/infill", "{\"" + field + "\":\"" + huge + "\"}");
+    EXPECT_EQ(answer.status, 400);
+    EXPECT_EQ(answer.json().at("error").at("code"), "context_length_exceeded");
+    EXPECT_EQ(answer.json().at("error").at("param"), json::string(field));
+  }
+}
+
 }  // namespace
 
 }  // namespace quince::test

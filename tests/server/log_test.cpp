@@ -48,6 +48,35 @@ class Log : public testing::Test {
       R"({"messages":[{"role":"user","content":"private words"}],"user":"me\nyou"})";
 };
 
+// As logrotate does it: the file is moved away, and then comes a SIGHUP.
+TEST(LogFiles, AreOpenedAgain) {
+  const auto folder =
+      std::filesystem::path(testing::TempDir()) / ("quince_logs_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto path = folder / "log";
+  const auto text_of = [](const std::filesystem::path& file) {
+    std::ifstream stream(file);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  {
+    server::RequestLog log(server::LogFormat::text, false, path.string());
+    log.add("info", "first", {});
+    std::filesystem::rename(path, folder / "old");
+    log.reopen();
+    log.add("info", "second", {});
+    std::filesystem::permissions(path, std::filesystem::perms::owner_read);
+    std::filesystem::rename(path, folder / "older");
+    std::filesystem::create_directory(path);
+    EXPECT_THROW(log.reopen(), UserError) << "a folder";
+    log.add("info", "third", {});
+  }
+  const std::string lines = text_of(folder / "old") + text_of(folder / "older");
+  EXPECT_THAT(lines, HasSubstr("first"));
+  EXPECT_THAT(text_of(folder / "older"), HasSubstr("second"));
+  EXPECT_THAT(text_of(folder / "older"), HasSubstr("third")) << "all stays as it was";
+  std::filesystem::remove_all(folder);
+}
+
 TEST_F(Log, JsonLines) {
   std::string id;
   const auto found = lines(server::LogFormat::json, false, [&](Served& served) {

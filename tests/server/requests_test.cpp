@@ -216,6 +216,49 @@ TEST_F(Requests, BodiesThatAreWrong) {
   }
 }
 
+TEST_F(Requests, BodiesThatAreNotUtf8) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{\"messages\":\"a\xff\"}", "byte 14 (0xff)"},
+      {"{\"messages\":\"\xc3\xa9\xed\xa0\x80\"}", "byte 15 (0xed)"},  // half a character
+      {"{\"messages\":\"\xef\xbf\"}", "byte 13 (0xef)"},              // begins as U+FFFD does
+      {"\xef\xbb\xbf{\"messages\":\"\xc0\x80\"}", "byte 16 (0xc0)"},
+      {std::string("\xff\xfe{\0}\0", 6), "byte 0 (0xff)"},  // UTF-16
+      {"{\"messages\":\"\xe6\x97", "byte 13 (0xe6)"}};
+  for (const std::string& route : post_routes()) {
+    for (const auto& [body, place] : cases) {
+      const Answer answer = served().post(route, body);
+      expect_error(answer, "not UTF-8");
+      EXPECT_THAT(answer.body, HasSubstr(place)) << route;
+    }
+  }
+  expect_error(served().post(kChat, "{\"a\":"), "not JSON");
+}
+
+TEST_F(Requests, APenaltyThatIsNextToNothing) {
+  for (const char* value : {"1e-30", "0", "1e10"}) {
+    const Answer answer =
+        served().post(kChat, chat(std::string(R"("repetition_penalty":)") + value));
+    expect_error(answer, "want a number from 0.000001 up (1: off), at most 1e+09");
+    EXPECT_EQ(answer.json().at("error").at("param"), "repetition_penalty");
+  }
+  // Whatever is allowed leaves numbers to choose by.
+  for (const char* penalty : {"0.000001", "1e9"}) {
+    for (const char* steps :
+         {R"(["penalties","dry","temperature","typ_p","top_p"])",
+          R"(["dry","penalties","temperature","top_n_sigma","typ_p"])",
+          R"(["temperature","dry","penalties","top_n_sigma","top_p"])"}) {
+      const Answer answer = served().post(
+          "/completion",
+          std::string(
+              R"({"prompt":"AAAAAAAA","n_predict":20,"ignore_eos":true,"top_n_sigma":1e9,)") +
+              R"("typical_p":0.9,"top_p":0.9,"dry_multiplier":1e9,"dry_base":1e9,)" +
+              R"("dry_allowed_length":0,"temperature":1e-9,"repeat_last_n":-1,)" +
+              R"("repetition_penalty":)" + penalty + R"(,"samplers":)" + steps + "}");
+      EXPECT_EQ(answer.status, 200) << answer.body;
+    }
+  }
+}
+
 // JSON-07.
 TEST_F(Requests, NestedDeeply) {
   const auto nested = [](int depth) {
@@ -277,6 +320,11 @@ TEST_F(Requests, RoutesAndMethods) {
   const Answer wrong = served().get(kChat);
   expect_error(wrong, "POST", 405);
   EXPECT_EQ(wrong.headers.at("allow"), "POST");
+  EXPECT_EQ(wrong.json().at("error").at("type"), "invalid_request_error");
+  const Answer anthropic = served().get("/v1/messages");
+  EXPECT_EQ(anthropic.status, 405);
+  EXPECT_EQ(anthropic.headers.at("allow"), "POST");
+  EXPECT_EQ(anthropic.json().at("error").at("type"), "invalid_request_error");
   EXPECT_EQ(served().get("/v1/models/").status, 200);
   expect_error(served().post(kChat, chat(R"("model":"gpt-9")")), "gpt-9", 404);
   EXPECT_EQ(

@@ -256,6 +256,72 @@ TEST(ResponsesTools, AreItems) {
   EXPECT_EQ(thought.at("output").at(1).at("content").at(0).at("text"), "y");
 }
 
+// The items of an answer without their ids: type, status, and text or arguments.
+std::string items_of(const json::value& response) {
+  std::string out;
+  for (const json::value& item : response.at("output").as_array()) {
+    const bool call = item.at("type") == "function_call";
+    out += std::string(item.at("type").as_string()) + " " +
+           std::string(item.at("status").as_string()) + " [" +
+           std::string(
+               (call ? item.at("arguments") : item.at("content").at(0).at("text")).as_string()) +
+           "]\n";
+  }
+  return out;
+}
+
+// Of both the plain and the streamed answer, which are to agree.
+json::value both(Served& served, const std::string& fields) {
+  const std::string body =
+      R"({"input":"x","tools":[{"type":"function","name":"f","parameters":{"type":"object"}}])" +
+      fields;
+  const json::value plain = served.post(kRoute, body + "}").json();
+  const auto list = events(served.post(kRoute, body + R"(,"stream":true})").body);
+  const json::value last = json::parse(list.back());
+  EXPECT_EQ(items_of(last.at("response")), items_of(plain)) << fields;
+  EXPECT_EQ(last.at("response").at("status"), plain.at("status"));
+  EXPECT_EQ(last.at("response").at("incomplete_details"), plain.at("incomplete_details"));
+  std::string done;
+  for (const std::string& event : list) {
+    const json::value value = json::parse(event);
+    if (value.at("type") == "response.output_item.done") {
+      done += items_of({{"output", json::array{value.at("item")}}});
+    }
+  }
+  EXPECT_EQ(done, items_of(plain)) << fields;
+  return plain;
+}
+
+// A call is incomplete when its arguments are: not when the answer is cut behind them.
+TEST(ResponsesTools, ACallThatIsCut) {
+  Served tool(serve_script(Script::tool, "T"));
+  for (const int tokens : {8, 10, 11, 12, 13}) {
+    const json::value cut = both(tool, R"(,"max_output_tokens":)" + std::to_string(tokens));
+    EXPECT_EQ(cut.at("status"), "incomplete") << tokens;
+    EXPECT_EQ(cut.at("incomplete_details").at("reason"), "max_output_tokens");
+    EXPECT_EQ(
+        items_of(cut),
+        tokens == 8    ? "function_call incomplete [{\"q\": \"]\n"
+        : tokens == 10 ? "function_call incomplete [{\"q\": \"\xc3\xa9]\n"
+                       : "function_call completed [{\"q\": \"\xc3\xa9\"}]\n")
+        << tokens;
+  }
+  const json::value text = both(tool, R"(,"max_output_tokens":3)");
+  EXPECT_EQ(items_of(text), "message incomplete [<tool_call>{\"name\":]\n");
+}
+
+// Also where one token has the end of a call and the text behind it.
+TEST(ResponsesTools, ItemsAreInTheOrderOfTheText) {
+  Served mixed(serve_script(Script::mixed, "X"));
+  const std::string call = "function_call completed [{\"q\": \"\xc3\xa9\"}]\n";
+  const json::value whole = both(mixed, "");
+  EXPECT_EQ(items_of(whole), "message completed [x]\n" + call + "message completed [ y]\n");
+  EXPECT_EQ(whole.at("status"), "completed");
+  const json::value cut = both(mixed, R"(,"max_output_tokens":14)");
+  EXPECT_EQ(items_of(cut), "message completed [x]\n" + call + "message incomplete [ y]\n");
+  EXPECT_EQ(cut.at("status"), "incomplete");
+}
+
 }  // namespace
 
 }  // namespace quince::test

@@ -219,12 +219,14 @@ TEST_F(SlotFiles, FilesThatAreNoGood) {
     const Answer answer = act(*served, 1, "restore", name);
     EXPECT_EQ(answer.status, 400) << name;
     EXPECT_THAT(answer.body, HasSubstr("unable to restore the slot")) << name;
+    EXPECT_THAT(answer.body, HasSubstr(name));
+    EXPECT_THAT(answer.body, testing::Not(HasSubstr(folder_.path().string()))) << name;
   }
   EXPECT_EQ(tokens_in(*served, 1), 0);
   const auto other = serve(Script::majority);
   const Answer foreign = act(*other, 0, "restore", "good");
   EXPECT_EQ(foreign.status, 400);
-  EXPECT_THAT(foreign.body, HasSubstr("of another model"));
+  EXPECT_THAT(foreign.body, HasSubstr("good: this prompt cache is of another model"));
   EXPECT_EQ(act(*served, 1, "restore", "good").status, 200);
 }
 

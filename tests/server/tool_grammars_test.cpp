@@ -114,6 +114,88 @@ TEST(ToolGrammars, TakeWhatIsReadBack) {
   }
 }
 
+// The call of f with one argument t, as each of these ways has it.
+struct Wrapped {
+  const char* format;
+  const char* before;
+  const char* behind;
+};
+constexpr Wrapped kWrapped[] = {
+    {"qwen_coder",
+     "<tool_call>\n<function=f>\n<parameter=t>\n",
+     "\n</parameter>\n</function>\n</tool_call>"},
+    {"glm", "<tool_call>f\n<arg_key>t</arg_key>\n<arg_value>", "</arg_value>\n</tool_call>"},
+    {"deepseek_v32",
+     "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n"
+     "<｜DSML｜parameter name=\"t\" string=\"true\">",
+     "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>"},
+    {"minimax",
+     "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"t\">",
+     "</parameter>\n</invoke>\n</minimax:tool_call>"},
+    {"gemma", "<|tool_call>call:f{t:<|\"|>", "<|\"|>}<tool_call|>"}};
+
+struct Told {
+  const char* schema;
+  std::vector<const char*> good;
+  std::vector<const char*> bad;
+};
+
+// Texts without quotation marks are held to their schema too.
+TEST(ToolGrammars, HoldTextsToTheirSchema) {
+  const Tokenizer tokenizer = tiny_tokenizer();
+  ConstraintCompiler compiler(tokenizer, 260);
+  const std::vector<Told> cases = {
+      {R"({"minLength": 2, "maxLength": 3})",
+       {"ab", "a\n\"", "\xc3\xa9\xc3\xa9\xc3\xa9"},
+       {"", "a", "abcd"}},
+      {R"({"minLength": 2})", {"ab", "abcdefgh"}, {"", "a"}},
+      {R"({"maxLength": 0})", {""}, {"a"}},
+      {R"({"pattern": "^[A-Z]{2}\\d/\\w$"})", {"AB1/_"}, {"AB1", "xAB1/x", "AB1/xy", "A\xc3\xa9"}},
+      {R"({"pattern": "b+"})", {"b", "abba"}, {"", "ac"}},
+      {R"({"pattern": "^a|b$"})", {"axx", "xxb", "a"}, {"xax", "bx"}},
+      {R"({"pattern": "a\\$$"})", {"a$", "xa$"}, {"a$x", "a"}},
+      {R"({"enum": ["red", "blue"]})", {"red", "blue"}, {"", "re", "redd"}},
+      {R"({"enum": ["red", "blue"], "maxLength": 3})", {"red"}, {"blue"}},
+      {R"({"const": "x y"})", {"x y"}, {"x", ""}},
+      {R"({"format": "date"})", {"2026-11-30"}, {"2026-11-31", "2026-1-1", ""}},
+      {R"({"format": "date-time"})",
+       {"2026-11-30T01:02:03Z", "2026-02-03t01:02:03.5+01:00"},
+       {"2026-11-30"}},
+      {R"({"format": "duration"})", {"P1D", "PT5M", "P1Y2MT3S", "P2W"}, {"P", "PT", "5M"}},
+      {R"({"format": "email"})", {"a.b+c@d-e.org"}, {"a@", "@b.c", "a b@c.d"}},
+      {R"({"format": "ipv4"})", {"127.0.0.1"}, {"256.0.0.1", "1.2.3"}},
+      {R"({"format": "ipv6"})", {"::", "::1", "fe80::1:2", "1:2:3:4:5:6:7:8"}, {"1:2", "1::2::3"}},
+      {R"({"format": "uuid"})", {"01234567-89ab-cdef-0123-456789abcdef"}, {"0123"}},
+      {R"({"format": "uri"})", {"https://a.org/b?c=d#e", "ftp://x"}, {"a.org", "https://"}}};
+  for (const Wrapped& way : kWrapped) {
+    const ToolFormat& format = *options(way.format).tools;
+    for (const Told& told : cases) {
+      json::object text = json::parse(told.schema).as_object();
+      text["type"] = "string";
+      const json::array tools{json::object{
+          {"type", "function"},
+          {"function",
+           {{"name", "f"},
+            {"parameters",
+             {{"type", "object"},
+              {"properties", {{"t", text}}},
+              {"required", json::array{"t"}}}}}}}};
+      const auto constraint =
+          compiler.compile({ConstraintKind::lark, format.grammar(tools, false, tokenizer)});
+      const auto takes_text = [&](const std::string& value) {
+        return takes(*constraint, way.before + value + way.behind);
+      };
+      for (const char* value : told.good) {
+        EXPECT_TRUE(takes_text(value)) << way.format << " " << told.schema << " " << value;
+      }
+      for (const char* value : told.bad) {
+        EXPECT_FALSE(takes_text(value)) << way.format << " " << told.schema << " " << value;
+      }
+      EXPECT_FALSE(takes_text(std::string("ab") + way.behind)) << way.format << told.schema;
+    }
+  }
+}
+
 }  // namespace
 
 }  // namespace quince::test

@@ -237,6 +237,132 @@ TEST_F(Tools, AnImpossibleTool) {
   EXPECT_EQ(answer.status, 400) << answer.body;
 }
 
+json::value error_of(const Answer& answer) {
+  EXPECT_EQ(answer.status, 400) << answer.body;
+  return answer.status == 400 ? answer.json().at("error")
+                              : json::value{{"message", ""}, {"param", ""}};
+}
+
+// Whoever sends several is told which one, and not in the words of a grammar of ours.
+TEST_F(Tools, AnImpossibleToolAmongOthers) {
+  const std::string good =
+      R"({"type":"function","function":{"name":"g","parameters":{"type":"object"}}})";
+  const std::string service = R"({"type":"web_search"})";
+  const auto bad = [](const std::string& fields, const std::string& schema) {
+    return R"({"type":"function","function":{"name":"h",)" + fields +
+           R"("parameters":{"type":"object","properties":{"x":)" + schema +
+           R"(},"required":["x"]}}})";
+  };
+  for (const std::string schema :
+       {R"({"type":"string","minLength":5,"maxLength":2})",
+        R"({"type":"string","pattern":"a(?=b)c"})",
+        R"({"type":"array","uniqueItems":true})",
+        R"({"type":"string","format":"colour"})"}) {
+    for (const std::string choice :
+         {R"("required")", R"({"type":"function","function":{"name":"h"}})"}) {
+      const json::value error = error_of(tool().post(
+          kChat,
+          chat(
+              R"("tools":[)" + service + "," + good + "," + bad("", schema) +
+              R"(],"tool_choice":)" + choice)));
+      EXPECT_EQ(error.at("param"), "tools[2].function.parameters") << schema;
+      const std::string message(error.at("message").as_string());
+      EXPECT_THAT(message, HasSubstr("'h'"));
+      EXPECT_THAT(message, testing::Not(HasSubstr("Lark")));
+      EXPECT_THAT(message, testing::Not(HasSubstr("start:")));
+    }
+    // Nobody is held to it, but who says so of the tool.
+    const auto automatic = [&](const std::string& strict) {
+      return tool().post(kChat, chat(R"("tools":[)" + good + "," + bad(strict, schema) + "]"));
+    };
+    EXPECT_EQ(automatic("").status, 200);
+    EXPECT_EQ(error_of(automatic(R"("strict":true,)")).at("param"), "tools[1].function.parameters");
+  }
+  const std::string flat =
+      R"("tools":[{"type":"web_search"},{"type":"function","name":"h","parameters":{"type":"object","properties":{"x":false},"required":["x"]}}],"tool_choice":"required")";
+  EXPECT_EQ(
+      error_of(tool().post("/v1/responses", R"({"input":"x",)" + flat + "}")).at("param"),
+      "tools[1].parameters");
+  const Answer message = tool().post(
+      "/v1/messages",
+      R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"tool_choice":{"type":"any"},"tools":[{"name":"h","input_schema":{"type":"object","properties":{"x":false},"required":["x"]}}]})");
+  EXPECT_EQ(message.status, 400);
+  EXPECT_THAT(message.body, HasSubstr("tools[0].input_schema"));
+}
+
+TEST_F(Tools, ArgumentsAreAnObject) {
+  for (const char* type : {R"("string")", R"(["array","null"])", "5"}) {
+    const std::string schema = std::string(R"({"type":)") + type + "}";
+    const json::value error = error_of(tool().post(
+        kChat,
+        chat(
+            R"("tools":[{"type":"function","function":{"name":"f","parameters":)" + schema +
+            "}}]")));
+    EXPECT_EQ(error.at("param"), "tools[0].function.parameters.type");
+    EXPECT_THAT(error.at("message").as_string().c_str(), HasSubstr("object"));
+    EXPECT_EQ(
+        error_of(tool().post(
+                     "/v1/responses",
+                     R"({"input":"x","tools":[{"type":"function","name":"f","parameters":)" +
+                         schema + "}]}"))
+            .at("param"),
+        "tools[0].parameters.type");
+    EXPECT_THAT(
+        tool()
+            .post(
+                "/v1/messages",
+                R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"tools":[{"name":"f","input_schema":)" +
+                    schema + "}]}")
+            .body,
+        HasSubstr("tools[0].input_schema.type"));
+  }
+}
+
+TEST_F(Tools, ChoicesThatSayNothing) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{}", "tool_choice.function.name"},
+      {"[]", "tool_choice"},
+      {"true", "tool_choice"},
+      {R"("")", "tool_choice"},
+      {R"({"type":5})", "tool_choice.type"},
+      {R"({"type":"web_search"})", "tool_choice.type"},
+      {R"({"type":"function"})", "tool_choice.function.name"},
+      {R"({"type":"function","function":{}})", "tool_choice.function.name"},
+      {R"({"type":"function","function":"f"})", "tool_choice.function"},
+      {R"({"type":"function","function":{"name":7}})", "tool_choice.function.name"},
+      {R"({"type":"function","name":7})", "tool_choice.name"},
+      {R"({"type":"function","function":{"name":"other"}})", "tool_choice"},
+      {R"({"type":"allowed_tools"})", "tool_choice.tools"},
+      {R"({"type":"allowed_tools","tools":[{}]})", "tool_choice.tools[0].function.name"},
+      {R"({"type":"allowed_tools","mode":"none","tools":[{"type":"function","function":{"name":"f"}}]})",
+       "tool_choice.mode"}};
+  for (const auto& [choice, field] : cases) {
+    const json::value error =
+        error_of(tool().post(kChat, chat(std::string(kTools) + R"(,"tool_choice":)" + choice)));
+    EXPECT_EQ(error.at("param"), json::string(field)) << choice;
+    EXPECT_THAT(std::string(error.at("message").as_string()), HasSubstr(field)) << choice;
+  }
+  EXPECT_EQ(
+      error_of(tool().post(
+                   "/v1/responses",
+                   R"({"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{}})"))
+          .at("param"),
+      "tool_choice.name");
+  for (const auto& [choice, field] :
+       {std::pair{"{}", "tool_choice.type"},
+        std::pair{R"({"type":"tool"})", "tool_choice.name"},
+        std::pair{R"({"type":"some"})", "tool_choice.type"},
+        std::pair{"5", "tool_choice"}}) {
+    const Answer answer = tool().post(
+        "/v1/messages",
+        std::string(
+            R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"tools":[{"name":"f"}],"tool_choice":)") +
+            choice + "}");
+    EXPECT_EQ(answer.status, 400) << choice;
+    EXPECT_THAT(answer.body, HasSubstr(field)) << choice;
+  }
+}
+
 TEST_F(Tools, Reasoning) {
   const json::value whole = think().post(kChat, chat(R"("n":1)")).json();
   const json::value& message = whole.at("choices").at(0).at("message");

@@ -7,6 +7,7 @@
 #include "chat/parsers/grammar.h"
 #include "chat/parsers/held_text.h"
 #include "chat/parsers/parsers.h"
+#include "chat/parsers/text_value.h"
 
 namespace quince {
 
@@ -269,7 +270,7 @@ class GemmaRules {
     const std::string_view type =
         named != nullptr && named->is_string() ? std::string_view(named->get_string()) : "";
     if (type == "string") {
-      return choices(schema->if_contains("enum"));
+      return text(rule, *schema);
     }
     if (type == "integer" || type == "number" || type == "boolean") {
       return std::string(type);
@@ -328,16 +329,13 @@ class GemmaRules {
            });
   }
 
-  std::string choices(const json::value* list) const {
-    std::string out;
-    if (list != nullptr && list->is_array()) {
-      for (const json::value& choice : list->get_array()) {
-        if (choice.is_string()) {
-          out += (out.empty() ? "" : " | ") + lark_text(choice.get_string());
-        }
-      }
+  std::string text(const std::string& rule, const json::object& schema) {
+    const auto body = text_body(schema);
+    if (!body) {
+      return "text";
     }
-    return out.empty() ? "text" : fmt::format("({0} ({1}) {0})", quote_, out);
+    add("{}: /[^<]*/ & {}\n", terminal_name(rule), *body);
+    return fmt::format("({0} {1} {0})", quote_, terminal_name(rule));
   }
 
   const std::string& quote_;

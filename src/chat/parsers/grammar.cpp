@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "chat/parsers/held_text.h"
+#include "chat/parsers/text_value.h"
+
 namespace quince {
 
 namespace json = boost::json;
@@ -17,10 +20,16 @@ std::string lark_mark(const Tokenizer& tokenizer, std::string_view mark) {
   return id && tokenizer.is_special(*id) ? fmt::format("<[{}]>", *id) : lark_text(mark);
 }
 
+json::object parameters_of(const json::value& tool) {
+  const json::value* given = tool.at("function").as_object().if_contains("parameters");
+  json::object parameters =
+      given != nullptr && given->is_object() ? given->get_object() : json::object();
+  parameters["type"] = "object";
+  return parameters;
+}
+
 std::string arguments_schema(const json::value& tool) {
-  const json::value* parameters = tool.at("function").as_object().if_contains("parameters");
-  return parameters != nullptr && parameters->is_object() ? json::serialize(*parameters)
-                                                          : R"({"type":"object"})";
+  return json::serialize(parameters_of(tool));
 }
 
 std::string escaped(std::string_view text) {
@@ -52,19 +61,6 @@ bool is_required(const json::object& schema, std::string_view key) {
 
 namespace {
 
-std::string choices_of(const json::object& schema) {
-  std::string out;
-  const json::value* choices = schema.if_contains("enum");
-  if (choices != nullptr && choices->is_array()) {
-    for (const json::value& choice : choices->get_array()) {
-      if (choice.is_string()) {
-        out += (out.empty() ? "" : " | ") + lark_text(choice.get_string());
-      }
-    }
-  }
-  return out;
-}
-
 std::string argument_rule(
     const std::string& rule,
     std::string_view key,
@@ -75,15 +71,24 @@ std::string argument_rule(
   const json::object* schema = member.if_object();
   const json::value* type = schema != nullptr ? schema->if_contains("type") : nullptr;
   const bool is_text = type != nullptr && *type == "string";
-  const std::string choices = is_text ? choices_of(*schema) : "";
   const std::string end = lark_text(form.end_text);
-  std::string out = form.begin(key, is_text) + " " + rule;
-  if (is_text && choices.empty()) {  // ends with its end
+  std::string out = form.begin(key, is_text) + " ";
+  if (!is_text) {
+    rules += fmt::format("{}: %json {}\n", rule, member_schema(whole, member));
+    out += rule + " " + end;
+  } else if (const auto body = text_body(*schema)) {  // one terminal with its end, which is not in
+                                                      // it
+    const std::string terminal = terminal_name(rule);
+    rules += fmt::format(
+        "{0}: (/(?s:.*)/ & ~(/(?s:.*)/ {1} /(?s:.*)/) & {2}) {3}\n",
+        terminal,
+        lark_text(trimmed(form.end_text)),
+        *body,
+        end);
+    out += terminal;
+  } else {  // ends with its end
     rules += fmt::format("{}[suffix={}]: /(?s:.*)/\n", rule, end);
-  } else {
-    rules += is_text ? fmt::format("{}: {}\n", rule, choices)
-                     : fmt::format("{}: %json {}\n", rule, member_schema(whole, member));
-    out += " " + end;
+    out += rule;
   }
   return form.behind.empty() ? out : out + " " + form.behind;
 }

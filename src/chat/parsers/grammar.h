@@ -15,7 +15,9 @@ namespace quince {
 std::string lark_text(std::string_view text);
 // A special token of that text, or the text where there is no such token.
 std::string lark_mark(const Tokenizer& tokenizer, std::string_view mark);
-// The JSON schema of a tool's arguments, as text.
+// The JSON schema of a tool's arguments, which are an object whether or not it says so.
+boost::json::object parameters_of(const boost::json::value& tool);
+// The same as text.
 std::string arguments_schema(const boost::json::value& tool);
 // Whether the tool of that name takes a text, and nothing else, as that argument.
 bool is_text_argument(const boost::json::array& tools, std::string_view name, std::string_view key);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "chat/answer_reader.h"
+#include "chat/parsers/grammar.h"
 #include "chat/parsers/parsers.h"
 
 namespace quince {
@@ -185,11 +186,8 @@ boost::json::object call_schema(
   boost::json::array any;
   for (const boost::json::value& tool : tools) {
     const auto& function = tool.at("function").as_object();
-    const auto* parameters = function.if_contains("parameters");
     boost::json::object properties{{"name", {{"const", function.at("name")}}}};
-    properties[key] = parameters != nullptr && parameters->is_object()
-                          ? *parameters
-                          : boost::json::value{{"type", "object"}};
+    properties[key] = parameters_of(tool);
     rebase(properties[key], fmt::format("{}/anyOf/{}/properties/{}", place, any.size(), key));
     any.push_back(boost::json::object{
         {"type", "object"},

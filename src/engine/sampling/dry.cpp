@@ -8,7 +8,9 @@ namespace quince {
 
 namespace {
 
-constexpr double kMostPenalty = 1e30;  // far beyond any logit, and finite
+// Far beyond any logit, and still finite when the largest --repeat-penalty has multiplied it and
+// the lowest temperature has divided it.
+constexpr double kMostPenalty = 1e20;
 
 // For every k the length of the longest common prefix of x and its part from k on (the Z-algorithm,
 // Gusfield 1997), where x is the history read backwards: how much of its end also ends k tokens

@@ -82,7 +82,9 @@ void Mirostat::keep_surprise(Candidates& candidates) const {
 }
 
 void Mirostat::learn(double probability) {
-  mu_ -= eta_ * (-std::log2(probability) - tau_);
+  // One that was rounded to 0 surprises without end, and 0 times that is no number.
+  const double likely = std::max(probability, std::numeric_limits<double>::min());
+  mu_ -= eta_ * (-std::log2(likely) - tau_);
 }
 
 }  // namespace quince

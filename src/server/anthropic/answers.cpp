@@ -35,7 +35,12 @@ json::value stop_sequence(const AnswerEnd& end) {
 // An answer is a list of blocks; in a stream each begins, grows and ends before the next one.
 class MessageFormat : public AnswerFormat {
  public:
-  MessageFormat(std::string id, std::string model) : id_(std::move(id)), model_(std::move(model)) {}
+  MessageFormat(std::string id, std::string model, bool streams)
+      : id_(std::move(id)), model_(std::move(model)), streams_(streams) {}
+
+  bool is_list() const override {
+    return true;
+  }
 
   bool begins_with_prompt_usage() const override {
     return true;
@@ -64,24 +69,25 @@ class MessageFormat : public AnswerFormat {
       open(out, "thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
       grow(out, {{"type", "thinking_delta"}, {"thinking", delta.reasoning}});
     }
-    if (!delta.text.empty()) {
-      open(out, "text", {{"type", "text"}, {"text", ""}});
-      grow(out, {{"type", "text_delta"}, {"text", delta.text}});
-    }
-    for (const ToolCallDelta& call : delta.calls) {
-      if (!call.name.empty()) {
-        open(
-            out,
-            "tool" + std::to_string(call.index),
-            {{"type", "tool_use"},
-             {"id", new_id("toolu_")},
-             {"name", call.name},
-             {"input", json::object()}});
-      }
-      if (!call.arguments.empty()) {
-        grow(out, {{"type", "input_json_delta"}, {"partial_json", call.arguments}});
-      }
-    }
+    delta.in_order(
+        [&](std::string_view text) {
+          open(out, "text", {{"type", "text"}, {"text", ""}});
+          grow(out, {{"type", "text_delta"}, {"text", text}});
+        },
+        [&](const ToolCallDelta& call) {
+          if (!call.name.empty()) {
+            open(
+                out,
+                "tool" + std::to_string(call.index),
+                {{"type", "tool_use"},
+                 {"id", new_id("toolu_")},
+                 {"name", call.name},
+                 {"input", json::object()}});
+          }
+          if (!call.arguments.empty()) {
+            grow(out, {{"type", "input_json_delta"}, {"partial_json", call.arguments}});
+          }
+        });
   }
 
   void finish(std::string& out, size_t, const AnswerEnd& end) override {
@@ -116,33 +122,14 @@ class MessageFormat : public AnswerFormat {
   }
 
   Response whole(
-      std::vector<Delta> deltas, const std::vector<AnswerEnd>& ends, const Usage& usage) override {
-    const Delta& delta = deltas.front();
-    json::array content;
-    if (!delta.reasoning.empty()) {
-      content.push_back(
-          json::object{{"type", "thinking"}, {"thinking", delta.reasoning}, {"signature", ""}});
-    }
-    if (!delta.text.empty() || delta.calls.empty()) {
-      content.push_back(json::object{{"type", "text"}, {"text", delta.text}});
-    }
-    for (const ToolCallDelta& call : delta.calls) {
-      boost::system::error_code error;
-      json::value input = json::parse(call.arguments, error);
-      content.push_back(json::object{
-          {"type", "tool_use"},
-          {"id", new_id("toolu_")},
-          {"name", call.name},
-          // One that was cut off has no value: it is told as it stands.
-          {"input", error ? json::value{{"partial_json", call.arguments}} : std::move(input)}});
-    }
+      std::vector<Delta>, const std::vector<AnswerEnd>& ends, const Usage& usage) override {
     return {
         .body = compact_json(json::object{
             {"id", id_},
             {"type", "message"},
             {"role", "assistant"},
             {"model", model_},
-            {"content", std::move(content)},
+            {"content", std::move(content_)},
             {"stop_reason", stop_reason(ends.front())},
             {"stop_sequence", stop_sequence(ends.front())},
             {"usage", usage_of(usage)}})};
@@ -164,27 +151,57 @@ class MessageFormat : public AnswerFormat {
     }
     close(out);
     open_ = what;
+    ++blocks_;
+    if (!streams_) {
+      content_.emplace_back(std::move(block));
+      return;
+    }
     add_event(
         out,
         {{"type", "content_block_start"},
-         {"index", blocks_++},
+         {"index", blocks_ - 1},
          {"content_block", std::move(block)}});
   }
 
-  void grow(std::string& out, json::object delta) const {
+  void grow(std::string& out, json::object delta) {
+    if (!streams_) {
+      for (const char* field : {"thinking", "text", "partial_json"}) {
+        if (const json::value* more = delta.if_contains(field)) {
+          grown_ += std::string_view(more->as_string());
+        }
+      }
+      return;
+    }
     add_event(
         out,
         {{"type", "content_block_delta"}, {"index", blocks_ - 1}, {"delta", std::move(delta)}});
   }
 
   void close(std::string& out) {
-    if (!std::exchange(open_, {}).empty()) {
+    const bool is_open = !std::exchange(open_, {}).empty();
+    if (is_open && !streams_) {
+      fill(content_.back().as_object(), std::exchange(grown_, {}));
+    } else if (is_open) {
       add_event(out, {{"type", "content_block_stop"}, {"index", blocks_ - 1}});
     }
   }
 
+  static void fill(json::object& block, const std::string& grown) {
+    if (block.at("type") != "tool_use") {
+      block[block.at("type").as_string()] = grown;
+      return;
+    }
+    boost::system::error_code error;
+    json::value input = json::parse(grown, error);
+    // One that was cut off has no value: it is told as it stands.
+    block["input"] = error ? json::value{{"partial_json", grown}} : std::move(input);
+  }
+
   std::string id_;
   std::string model_;
+  bool streams_;         // else a list of whole blocks
+  json::array content_;  // that list
+  std::string grown_;    // what its last block holds
   Usage prompt_;
   int blocks_ = 0;
   std::string open_;  // what the block that grows is
@@ -209,13 +226,13 @@ Response messages(const RouteCall& call) {
   if (request.params.best_of > 1) {
     throw bad_field("n", "n: a message has one answer");
   }
-  const ChatPrompt chat = parse_chat(fields, *model);
+  const ChatPrompt chat = parse_chat(fields, *model, kMessageNames);
   const auto unknown = fields.unknown();
   call.app.refuse_unknown(unknown);
   request.prompts = {encode_chat(chat, *model)};
   prepare_reading(chat, request.prompts.front(), *model, request.params);
   request.id = new_id("msg_");
-  request.format = std::make_unique<MessageFormat>(request.id, model->id);
+  request.format = std::make_unique<MessageFormat>(request.id, model->id, request.params.stream);
   Response response = call.app.generate(std::move(request), call.request);
   call.app.note_ignored(unknown, response);
   return response;
@@ -225,7 +242,7 @@ Response count_tokens(const RouteCall& call) {
   const json::object body = to_openai(parse_body(call.request.body));
   Fields fields(body);
   const auto model = call.app.model(fields.text("model").value_or(""));
-  const ChatPrompt chat = parse_chat(fields, *model);
+  const ChatPrompt chat = parse_chat(fields, *model, kMessageNames);
   return {
       .body = json::serialize(
           json::object{{"input_tokens", encode_chat(chat, *model, PromptLength::any).size()}})};

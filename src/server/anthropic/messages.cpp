@@ -162,7 +162,8 @@ json::array convert_tools(const json::array& list) {
     Fields fields(*tool, path + ".");
     const std::string type = fields.text("type").value_or("custom");
     if (type != "custom") {
-      continue;  // tools of Anthropic's own servers
+      tools.push_back(json::object{{"type", "service"}});  // Anthropic's own servers have it
+      continue;
     }
     json::object function{{"name", fields.text("name").value_or("")}};
     if (auto description = fields.text("description")) {
@@ -178,15 +179,20 @@ json::array convert_tools(const json::array& list) {
 
 void convert_choice(const json::object& choice, json::object& out) {
   Fields fields(choice, "tool_choice.");
-  const std::string type = fields.text("type").value_or("auto");
+  const std::string type = fields.text("type").value_or("");
   if (type == "tool") {
-    out["tool_choice"] = json::object{
-        {"type", "function"}, {"function", {{"name", fields.text("name").value_or("")}}}};
+    const auto name = fields.text("name");
+    if (!name) {
+      throw bad_field("tool_choice.name", "tool_choice.name is missing: want the name of a tool");
+    }
+    out["tool_choice"] = json::object{{"type", "function"}, {"function", {{"name", *name}}}};
   } else if (type == "auto" || type == "any" || type == "none") {
     out["tool_choice"] = type == "any" ? "required" : type.c_str();
   } else {
     throw bad_field(
-        "tool_choice.type", "tool_choice.type is \"{}\", want auto, any, tool or none", type);
+        "tool_choice.type",
+        "tool_choice.type is {}, want auto, any, tool or none",
+        choice.contains("type") ? shown(choice.at("type")) : "missing");
   }
   if (fields.boolean("disable_parallel_tool_use").value_or(false)) {
     out["parallel_tool_calls"] = false;

@@ -153,10 +153,12 @@ Response answer_llama(
     Fields& fields,
     const std::shared_ptr<ServedModel>& model,
     std::vector<std::vector<Token>> prompts,
-    bool one_prompt) {
+    bool one_prompt,
+    std::string_view prompt_field) {
   GenerationRequest request;
   request.model = model;
   request.params = parse_generation(fields, *model);
+  request.params.prompt_field = prompt_field;
   refuse_best_of(request.params);
   request.prompts = std::move(prompts);
   LlamaOptions options;
@@ -186,7 +188,7 @@ Response llama_completion(const RouteCall& call) {
   const json::value* prompt = fields.find("prompt");
   const bool one = prompts.size() == 1 && !(prompt->is_array() && !prompt->get_array().empty() &&
                                             !prompt->get_array().front().is_number());
-  return answer_llama(call, fields, model, std::move(prompts), one);
+  return answer_llama(call, fields, model, std::move(prompts), one, "prompt");
 }
 
 }  // namespace quince::server

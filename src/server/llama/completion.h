@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "server/fields.h"
@@ -9,12 +10,14 @@
 
 namespace quince::server {
 
-// one_prompt: the answer is an object, not a list. Throws ApiError 400.
+// one_prompt: the answer is an object, not a list. prompt_field: what the prompts came of. Throws
+// ApiError 400.
 Response answer_llama(
     const RouteCall& call,
     Fields& fields,
     const std::shared_ptr<ServedModel>& model,
     std::vector<std::vector<Token>> prompts,
-    bool one_prompt);
+    bool one_prompt,
+    std::string_view prompt_field);
 
 }  // namespace quince::server

@@ -6,6 +6,7 @@
 
 #include "server/errors.h"
 #include "server/llama/completion.h"
+#include "server/prompt_bound.h"
 
 namespace quince::server {
 
@@ -72,28 +73,47 @@ FillTokens fill_tokens(const ServedModel& model) {
       "fill_in_not_supported");
 }
 
-void append(std::vector<Token>& to, const std::vector<Token>& more) {
-  to.insert(to.end(), more.begin(), more.end());
-}
+// The prompt as it grows; a text that cannot fit is refused before it is made into tokens.
+class FillPrompt {
+ public:
+  explicit FillPrompt(const ServedModel& model) : model_(model) {}
+
+  void add(Token mark) {
+    ids_.push_back(mark);
+  }
+  void add(const std::string& text, std::string_view field) {
+    bytes_ += text.size();
+    refuse_too_long(bytes_, model_, field);
+    const std::vector<Token> more = model_.text.tokenizer.encode(text);
+    ids_.insert(ids_.end(), more.begin(), more.end());
+  }
+  std::vector<Token> take() {
+    return std::move(ids_);
+  }
+
+ private:
+  const ServedModel& model_;
+  std::vector<Token> ids_;
+  size_t bytes_ = 0;
+};
 
 // Other files, before the one with the gap.
-void append_extra(
-    Fields& fields, const ServedModel& model, const FillTokens& marks, std::vector<Token>& prompt) {
-  const json::array* list = fields.array("input_extra");
-  const Tokenizer& tokenizer = model.text.tokenizer;
+void append_extra(Fields& fields, const FillTokens& marks, FillPrompt& prompt) {
+  constexpr std::string_view kField = "input_extra";
+  const json::array* list = fields.array(kField);
   if (list == nullptr || list->empty()) {
     return;
   }
   if (marks.repository) {
-    prompt.push_back(*marks.repository);
-    append(prompt, tokenizer.encode("project\n"));
+    prompt.add(*marks.repository);
+    prompt.add("project\n", kField);
   }
   const auto begin_file = [&](const std::string& name) {
     if (marks.file) {
-      prompt.push_back(*marks.file);
-      append(prompt, tokenizer.encode(name + "\n"));
+      prompt.add(*marks.file);
+      prompt.add(name + "\n", kField);
     } else {
-      append(prompt, tokenizer.encode("\n\n--- " + name + " ---\n\n"));
+      prompt.add("\n\n--- " + name + " ---\n\n", kField);
     }
   };
   for (size_t i = 0; i < list->size(); ++i) {
@@ -108,7 +128,7 @@ void append_extra(
       throw bad_field(path + ".text", "{}.text is missing", path);
     }
     begin_file(extra.text("filename").value_or("file"));
-    append(prompt, tokenizer.encode(*text));
+    prompt.add(*text, kField);
   }
   if (marks.file) {
     begin_file("filename");
@@ -127,19 +147,18 @@ Response infill(const RouteCall& call) {
   if (!before && !behind) {
     throw bad_field("input_prefix", "input_prefix and input_suffix are missing: want one at least");
   }
-  const Tokenizer& tokenizer = model->text.tokenizer;
-  std::vector<Token> prompt;
+  FillPrompt prompt(*model);
   if (model->text.bos && model->text.add_bos) {
-    prompt.push_back(*model->text.bos);
+    prompt.add(*model->text.bos);
   }
-  append_extra(fields, *model, marks, prompt);
-  prompt.push_back(marks.prefix);
-  append(prompt, tokenizer.encode(before.value_or("")));
-  prompt.push_back(marks.suffix);
-  append(prompt, tokenizer.encode(behind.value_or("")));
-  prompt.push_back(marks.middle);
-  append(prompt, tokenizer.encode(fields.text("prompt").value_or("")));
-  return answer_llama(call, fields, model, {std::move(prompt)}, true);
+  append_extra(fields, marks, prompt);
+  prompt.add(marks.prefix);
+  prompt.add(before.value_or(""), "input_prefix");
+  prompt.add(marks.suffix);
+  prompt.add(behind.value_or(""), "input_suffix");
+  prompt.add(marks.middle);
+  prompt.add(fields.text("prompt").value_or(""), "prompt");
+  return answer_llama(call, fields, model, {prompt.take()}, true, "input_prefix");
 }
 
 }  // namespace quince::server

@@ -120,10 +120,9 @@ Response apply_template(const RouteCall& call) {
   const ChatPrompt chat = parse_chat(fields, *model);
   const auto unknown = fields.unknown();
   call.app.refuse_unknown(unknown);
-  return answer(
-      {{"prompt", model->text.chat_template->render(chat.shown(), chat.render)}},
-      unknown,
-      call.app);
+  const std::string prompt = model->text.chat_template->render(chat.shown(), chat.render);
+  refuse_long_text(prompt.size(), chat.names.messages);
+  return answer({{"prompt", prompt}}, unknown, call.app);
 }
 
 }  // namespace quince::server

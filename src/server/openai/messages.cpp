@@ -4,6 +4,8 @@
 #include <array>
 #include <limits>
 
+#include "base/error.h"
+#include "chat/parsers/grammar.h"
 #include "chat/tool_text.h"
 #include "server/errors.h"
 
@@ -46,6 +48,22 @@ std::string joined(const json::array& parts, const std::string& path) {
   return text;
 }
 
+// An object, whatever else is said of it: a call's arguments have names.
+void check_parameters(const json::object& parameters, const std::string& path) {
+  const json::value* type = parameters.if_contains("type");
+  const json::array* types = type != nullptr ? type->if_array() : nullptr;
+  const bool good =
+      type == nullptr || *type == "object" ||
+      (types != nullptr && std::find(types->begin(), types->end(), "object") != types->end());
+  if (!good) {
+    throw bad_field(
+        path + ".type",
+        "{}.type is {}, want \"object\": what a tool is called with is an object",
+        path,
+        shown(*type));
+  }
+}
+
 void check_tool_calls(const json::array& calls, const std::string& path) {
   for (size_t i = 0; i < calls.size(); ++i) {
     const std::string name = fmt::format("{}[{}]", path, i);
@@ -63,6 +81,18 @@ void check_tool_calls(const json::array& calls, const std::string& path) {
       throw bad_field(name + ".function.name", "{}.function.name is missing", name);
     }
   }
+}
+
+}  // namespace
+
+std::string parse_content(const json::value& content, const std::string& path) {
+  if (const json::array* parts = content.if_array()) {
+    return joined(*parts, path);
+  }
+  if (!content.is_string()) {
+    throw bad_field(path, "{} is {}, want a text or a list of parts", path, shown(content));
+  }
+  return std::string(content.get_string());
 }
 
 json::object parse_message(const json::value& value, const std::string& path) {
@@ -91,21 +121,16 @@ json::object parse_message(const json::value& value, const std::string& path) {
       throw bad_field(path + ".content", "{}.content is missing", path);
     }
     message["content"] = "";  // many templates cannot do with less
-  } else if (const json::array* parts = content->if_array()) {
-    message["content"] = joined(*parts, path + ".content");
-  } else if (!content->is_string()) {
-    throw bad_field(
-        path + ".content",
-        "{}.content is {}, want a text or a list of parts",
-        path,
-        shown(*content));
+  } else {
+    message["content"] = parse_content(*content, path + ".content");
   }
   return message;
 }
 
+namespace {
+
 // Tools of kinds that are not functions are other services' own; they are left out.
-json::array parse_tools(Fields& fields) {
-  json::array tools;
+void parse_tools(Fields& fields, ChatPrompt& prompt) {
   const json::array* list = fields.array("tools");
   for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
     const std::string path = fmt::format("tools[{}]", i);
@@ -123,12 +148,16 @@ json::array parse_tools(Fields& fields) {
     }
     Fields named(*function, path + ".function.");
     if (!named.text("name") || named.text("name")->empty()) {
-      throw bad_field(path + ".function.name", "{}.function.name is missing", path);
+      const std::string name = path + std::string(prompt.names.function) + ".name";
+      throw bad_field(name, "{} is missing", name);
     }
-    named.object("parameters");  // of the right type
-    tools.push_back(*tool);
+    std::string schema = path + std::string(prompt.names.parameters);
+    if (const json::object* parameters = named.object("parameters")) {
+      check_parameters(*parameters, schema);
+    }
+    prompt.render.tools.push_back(*tool);
+    prompt.tool_fields.push_back(std::move(schema));
   }
-  return tools;
 }
 
 // A "none", "auto" or "required".
@@ -143,21 +172,48 @@ void choose(std::string_view word, const std::string& name, ChatPrompt& prompt) 
   }
 }
 
-// {"name"}, or {"function": {"name"}}: the tool of that name may be called.
-void allow(const json::object& named, const std::string& path, ChatPrompt& prompt) {
+// {"type": "function", "function": {"name"}}, or flat, {"type": "function", "name"}: the tool of
+// that name may be called. wanted: types that may stand there.
+void allow(
+    const json::object& named,
+    const std::string& path,
+    std::string_view wanted,
+    ChatPrompt& prompt) {
   Fields choice(named, path + ".");
+  const std::string type = choice.text("type").value_or("function");
+  if (type != "function") {
+    throw bad_field(
+        path + ".type",
+        "{}.type is {}, want {}: other tools cannot be called here",
+        path,
+        shown(json::value(type)),
+        wanted);
+  }
   const json::object* function = choice.object("function");
-  Fields inner(function != nullptr ? *function : named, path + ".function.");
-  const std::string name = inner.text("name").value_or("");
+  const std::string place = function != nullptr   ? path + ".function"
+                            : choice.find("name") ? path
+                                                  : path + std::string(prompt.names.function);
+  Fields inner(function != nullptr ? *function : named, place + ".");
+  const auto name = inner.text("name");
+  if (!name) {
+    throw bad_field(place + ".name", "{}.name is missing: want the name of a tool", place);
+  }
   const size_t before = prompt.callable.size();
-  for (const json::value& tool : prompt.render.tools) {
-    if (tool.at("function").at("name") == json::string_view(name)) {
+  for (size_t i = 0; i < prompt.render.tools.size(); ++i) {
+    const json::value& tool = prompt.render.tools[i];
+    if (tool.at("function").at("name") == json::string_view(*name)) {
       prompt.callable.push_back(tool);
+      prompt.callable_fields.push_back(prompt.tool_fields[i]);
     }
   }
   if (prompt.callable.size() == before) {
-    throw bad_field(path, "{} names '{}', which is not among the tools", path, name);
+    throw bad_field(path, "{} names '{}', which is not among the tools", path, *name);
   }
+}
+
+void allow_none_yet(ChatPrompt& prompt) {
+  prompt.callable.clear();
+  prompt.callable_fields.clear();
 }
 
 // {"type": "allowed_tools", "allowed_tools": {"mode", "tools"}}, or flat, as /v1/responses has it.
@@ -174,21 +230,26 @@ void allow_some(Fields& choice, ChatPrompt& prompt) {
   if (list == nullptr || list->empty()) {
     throw bad_field(path + ".tools", "{}.tools is missing or empty", path);
   }
-  prompt.callable.clear();
+  allow_none_yet(prompt);
   for (size_t i = 0; i < list->size(); ++i) {
     const std::string name = fmt::format("{}.tools[{}]", path, i);
     if (!list->at(i).is_object()) {
       throw bad_field(name, "{} is {}, want an object", name, shown(list->at(i)));
     }
-    allow(list->at(i).get_object(), name, prompt);
+    allow(list->at(i).get_object(), name, "function", prompt);
   }
-  choose(fields.text("mode").value_or("auto"), path + ".mode", prompt);
+  const std::string mode = fields.text("mode").value_or("auto");
+  if (mode != "auto" && mode != "required") {
+    throw bad_field(path + ".mode", "{}.mode is \"{}\", want auto or required", path, mode);
+  }
+  choose(mode, path + ".mode", prompt);
 }
 
 // "none", "auto", "required", {"type": "function", "function": {"name"}}, or a choice of tools.
 void parse_tool_choice(Fields& fields, ChatPrompt& prompt) {
   prompt.choice = prompt.render.tools.empty() ? ToolChoice::none : ToolChoice::automatic;
   prompt.callable = prompt.render.tools;
+  prompt.callable_fields = prompt.tool_fields;
   prompt.parallel_calls = fields.boolean("parallel_tool_calls").value_or(true);
   const json::value* value = fields.find("tool_choice");
   if (value == nullptr) {
@@ -201,8 +262,8 @@ void parse_tool_choice(Fields& fields, ChatPrompt& prompt) {
     if (choice.text("type").value_or("function") == "allowed_tools") {
       allow_some(choice, prompt);
     } else {
-      prompt.callable.clear();
-      allow(*object, "tool_choice", prompt);
+      allow_none_yet(prompt);
+      allow(*object, "tool_choice", "function or allowed_tools", prompt);
       prompt.choice = ToolChoice::required;
       prompt.parallel_calls = false;
     }
@@ -210,7 +271,9 @@ void parse_tool_choice(Fields& fields, ChatPrompt& prompt) {
     throw bad_field("tool_choice", "tool_choice is {}, want a word or an object", shown(*value));
   }
   if (prompt.choice == ToolChoice::required && prompt.callable.empty()) {
-    throw bad_field("tool_choice", "tool_choice is \"required\", and there are no tools");
+    throw bad_field(
+        "tool_choice",
+        "tool_choice wants a tool to be called, and there are no functions in tools");
   }
 }
 
@@ -223,13 +286,15 @@ bool ends_with_mark(
   return end != std::string::npos && std::string_view(text).substr(0, end + 1).ends_with(mark);
 }
 
-}  // namespace
-
-json::array parse_messages(Fields& fields) {
+// called: what the client calls them.
+json::array parse_messages(Fields& fields, std::string_view called) {
   const json::array* list = fields.array("messages");
   if (list == nullptr || list->empty()) {
     throw bad_field(
-        "messages", "messages is {}: want at least one", list == nullptr ? "missing" : "empty");
+        std::string(called),
+        "{} is {}: want at least one message",
+        called,
+        list == nullptr ? "missing" : "empty");
   }
   json::array messages;
   for (size_t i = 0; i < list->size(); ++i) {
@@ -237,8 +302,6 @@ json::array parse_messages(Fields& fields) {
   }
   return messages;
 }
-
-namespace {
 
 // How much to think: in words, which the template is told, and in tokens.
 void parse_reasoning(Fields& fields, const ServedModel& model, ChatPrompt& prompt) {
@@ -297,7 +360,7 @@ ReasoningBudget budget_of(
 
 }  // namespace
 
-ChatPrompt parse_chat(Fields& fields, const ServedModel& model) {
+ChatPrompt parse_chat(Fields& fields, const ServedModel& model, const ChatNames& names) {
   if (!model.text.chat_template) {
     throw ApiError(
         400,
@@ -305,11 +368,12 @@ ChatPrompt parse_chat(Fields& fields, const ServedModel& model) {
         model.id +
             " has no chat template: use /v1/completions, or start the server with "
             "--chat-template-file",
-        "messages");
+        std::string(names.messages));
   }
   ChatPrompt prompt;
-  prompt.messages = parse_messages(fields);
-  prompt.render.tools = parse_tools(fields);
+  prompt.names = names;
+  prompt.messages = parse_messages(fields, names.messages);
+  parse_tools(fields, prompt);
   prompt.render.extra = model.template_values;
   if (const json::object* values = fields.object("chat_template_kwargs")) {
     for (const auto& [key, value] : *values) {
@@ -333,6 +397,74 @@ ChatPrompt parse_chat(Fields& fields, const ServedModel& model) {
   return prompt;
 }
 
+namespace {
+
+// Why answers cannot be held to it; nothing where they can.
+std::optional<std::string> objection(const ServedModel& model, const ConstraintSpec& form) {
+  try {
+    model.engine->check(form);
+  } catch (const BusyError&) {
+    throw;
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return std::nullopt;
+}
+
+bool is_strict(const json::value& tool) {
+  const json::value* strict = tool.at("function").as_object().if_contains("strict");
+  return strict != nullptr && *strict == true;
+}
+
+// Each schema by itself: of several, one that nothing fits would merely never be called.
+void check_schemas(const ChatPrompt& prompt, const ServedModel& model) {
+  for (size_t i = 0; i < prompt.callable.size(); ++i) {
+    const json::value& tool = prompt.callable[i];
+    if (prompt.choice != ToolChoice::required && !is_strict(tool)) {
+      continue;
+    }
+    if (const auto why = objection(model, {ConstraintKind::json_schema, arguments_schema(tool)})) {
+      throw bad_field(
+          prompt.callable_fields[i],
+          "{}: calls of '{}' cannot be held to it: {}",
+          prompt.callable_fields[i],
+          std::string_view(tool.at("function").at("name").as_string()),
+          *why);
+    }
+  }
+}
+
+// The schemas are good by themselves; what is wrong with a grammar of ours is not for clients.
+ConstraintSpec call_form(
+    const ChatPrompt& prompt, const ServedModel& model, const ToolFormat& format) {
+  const Tokenizer& tokenizer = model.text.tokenizer;
+  ConstraintSpec form{
+      ConstraintKind::lark, format.grammar(prompt.callable, prompt.parallel_calls, tokenizer)};
+  if (!objection(model, form)) {
+    return form;
+  }
+  for (size_t i = 0; i < prompt.callable.size(); ++i) {
+    const json::value& tool = prompt.callable[i];
+    if (objection(
+            model, {ConstraintKind::lark, format.grammar(json::array{tool}, false, tokenizer)})) {
+      throw bad_field(
+          prompt.callable_fields[i],
+          "{}: calls of '{}' cannot be held to it in the way that {} writes them: simplify its "
+          "patterns and the lengths of its texts, or leave tool_choice at \"auto\"",
+          prompt.callable_fields[i],
+          std::string_view(tool.at("function").at("name").as_string()),
+          model.id);
+    }
+  }
+  throw bad_field(
+      "tools",
+      "tools: {} of them together are more than an answer can be held to: offer fewer, or leave "
+      "tool_choice at \"auto\"",
+      prompt.callable.size());
+}
+
+}  // namespace
+
 void prepare_reading(
     const ChatPrompt& prompt,
     const std::vector<Token>& ids,
@@ -340,6 +472,7 @@ void prepare_reading(
     GenerationParams& params) {
   AnswerReaderOptions reader;
   const ToolFormat& format = tool_format(model.text);
+  params.prompt_field = prompt.names.messages;
   reader.split_reasoning = prompt.split_reasoning;
   if (format.whole) {
     reader.tools = &format;
@@ -348,6 +481,7 @@ void prepare_reading(
     reader.begins_in_reasoning = ends_with_mark(ids, model.text.tokenizer, reader.reasoning.begin);
   }
   if (prompt.choice != ToolChoice::none) {
+    check_schemas(prompt, model);
     reader.tools = &format;
     reader.callable = prompt.callable;
     for (const json::value& tool : prompt.callable) {
@@ -359,9 +493,7 @@ void prepare_reading(
     if (params.sampling.constraint) {
       throw bad_field("tool_choice", "tool_choice: the form of the answer is given already");
     }
-    params.sampling.constraint = ConstraintSpec{
-        ConstraintKind::lark,
-        reader.tools->grammar(prompt.callable, prompt.parallel_calls, model.text.tokenizer)};
+    params.sampling.constraint = call_form(prompt, model, format);
     params.form_field = "tools";
     reader.begins_in_reasoning = false;
   }
@@ -376,9 +508,9 @@ std::vector<Token> encode_chat(
     const ChatPrompt& prompt, const ServedModel& model, PromptLength length) {
   const auto rendered = [&](size_t bytes) {
     if (length == PromptLength::fits) {
-      refuse_too_long(bytes, model);
+      refuse_too_long(bytes, model, prompt.names.messages);
     } else {
-      refuse_long_text(bytes, "messages");
+      refuse_long_text(bytes, prompt.names.messages);
     }
   };
   return model.text.chat_template->encode(

@@ -29,6 +29,7 @@ struct GenerationParams {
   RequestOptions options;
   std::optional<int> slot;                    // that it is to run in; absent: any
   std::string form_field;                     // that sampling.constraint came of
+  std::string prompt_field = "prompt";        // that the prompt came of
   std::optional<AnswerReaderOptions> reader;  // absent: what is written is the answer
   bool one_call = false;                      // the answer ends with its first tool call
 };

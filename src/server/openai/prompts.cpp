@@ -34,10 +34,15 @@ std::vector<std::vector<Token>> parse_prompts(
     throw bad_field(called, "{} is missing", called);
   }
   std::vector<std::vector<Token>> prompts;
+  const bool cut = fields.find("truncate_prompt_tokens") != nullptr;
+  size_t bytes = 0;  // of texts that may have any length
   const auto add = [&](const json::value& prompt) {
     if (const json::string* text = prompt.if_string()) {
-      if (fields.find("truncate_prompt_tokens") == nullptr) {
-        refuse_too_long(text->size(), model);
+      if (cut) {
+        bytes += text->size();
+        refuse_long_text(bytes, called);
+      } else {
+        refuse_too_long(text->size(), model, called);
       }
       prompts.push_back(raw_prompt(model.text, *text));
     } else if (const json::array* list = prompt.if_array()) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/errors.h"
+#include "server/openai/messages.h"
 
 namespace quince::server {
 
@@ -11,12 +12,14 @@ namespace json = boost::json;
 namespace {
 
 json::object call_message(Fields& item) {
+  const auto name = item.text("name");
+  if (!name) {
+    throw bad_field(item.called("name"), "{} is missing", item.called("name"));
+  }
   return {
       {"id", item.text("call_id").value_or("")},
       {"type", "function"},
-      {"function",
-       {{"name", item.text("name").value_or("")},
-        {"arguments", item.text("arguments").value_or("{}")}}}};
+      {"function", {{"name", *name}, {"arguments", item.text("arguments").value_or("{}")}}}};
 }
 
 // Calls that stand one after another are one message's.
@@ -43,10 +46,13 @@ void add_item(json::array& messages, const json::value& value, const std::string
   Fields item(*object, path + ".");
   const std::string type = item.text("type").value_or("message");
   if (type == "message") {
-    json::object message{{"role", item.text("role").value_or("")}};
-    const json::value* content = item.find("content");
-    message["content"] = content != nullptr ? *content : json::value(nullptr);
-    messages.push_back(std::move(message));
+    json::object message;
+    for (const char* name : {"role", "content"}) {
+      if (const json::value* given = item.find(name)) {
+        message[name] = *given;
+      }
+    }
+    messages.push_back(parse_message(message, path));
   } else if (type == "function_call") {
     add_call(messages, call_message(item));
   } else if (type == "function_call_output") {
@@ -54,7 +60,7 @@ void add_item(json::array& messages, const json::value& value, const std::string
     messages.push_back(json::object{
         {"role", "tool"},
         {"tool_call_id", item.text("call_id").value_or("")},
-        {"content", output != nullptr ? *output : json::value("")}});
+        {"content", output != nullptr ? parse_content(*output, path + ".output") : ""}});
   } else if (type != "reasoning" && type != "item_reference") {
     throw bad_field(
         path + ".type",
@@ -74,7 +80,8 @@ json::array convert_tools(const json::array& list) {
     }
     Fields fields(*tool, path + ".");
     if (fields.text("type").value_or("function") != "function") {
-      continue;  // a service's own
+      tools.push_back(*tool);  // a service's own
+      continue;
     }
     if (fields.find("function") != nullptr) {
       tools.push_back(*tool);
@@ -91,22 +98,23 @@ json::array convert_tools(const json::array& list) {
   return tools;
 }
 
-void convert_choice(const json::value& choice, json::object& out) {
-  const json::object* object = choice.if_object();
-  if (object != nullptr && object->contains("name")) {
-    out["tool_choice"] =
-        json::object{{"type", "function"}, {"function", {{"name", object->at("name")}}}};
-  } else {
-    out["tool_choice"] = choice;
-  }
-}
-
 // {"format": {"type": "json_schema", "name", "schema"}}: flat, where chat has an object in it.
 void convert_text(const json::object& text, json::object& out) {
   Fields fields(text, "text.");
   const json::object* format = fields.object("format");
   if (format == nullptr) {
     return;
+  }
+  Fields inner(*format, "text.format.");
+  const std::string type = inner.text("type").value_or("");
+  if (type != "text" && type != "json_object" && type != "json_schema") {
+    throw bad_field(
+        "text.format.type",
+        "text.format.type is {}, want text, json_object or json_schema",
+        format->contains("type") ? shown(format->at("type")) : "missing");
+  }
+  if (type == "json_schema" && !format->contains("json_schema") && !inner.find("schema")) {
+    throw bad_field("text.format.schema", "text.format.schema is missing");
   }
   json::object response = *format;
   if (format->contains("schema") && !format->contains("json_schema")) {
@@ -129,7 +137,6 @@ json::object response_to_chat(const json::object& body, const json::array& befor
         "text",
         "reasoning",
         "tools",
-        "tool_choice",
         "truncation",
         "include",
         "background",
@@ -173,9 +180,6 @@ json::object response_to_chat(const json::object& body, const json::array& befor
   }
   if (const json::array* tools = fields.array("tools")) {
     out["tools"] = convert_tools(*tools);
-  }
-  if (const json::value* choice = fields.find("tool_choice")) {
-    convert_choice(*choice, out);
   }
   if (fields.boolean("background").value_or(false)) {
     throw bad_field("background", "background: responses are made while the client waits");

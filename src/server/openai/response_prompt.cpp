@@ -96,7 +96,7 @@ std::vector<Token> truncated_prompt(
     json::object shorter = body;
     shorter["messages"] = kept(messages, turns[middle]);
     Fields fields(shorter);
-    if (auto ids = prompt_of(parse_chat(fields, model), model, most)) {
+    if (auto ids = prompt_of(parse_chat(fields, model, kResponseNames), model, most)) {
       best = std::move(ids);
       high = middle;
     } else {

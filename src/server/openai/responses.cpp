@@ -20,6 +20,7 @@ namespace json = boost::json;
 namespace {
 
 struct ResponseOptions {
+  bool streams = false;            // else its events are not written
   json::object echo;               // fields of the request that are part of the response
   json::array messages;            // of the conversation, for the store
   ResponseStore* store = nullptr;  // null: is not stored
@@ -65,36 +66,18 @@ class ResponseFormat : public AnswerFormat {
   void delta(std::string& out, size_t, const Delta& delta) override {
     if (!delta.reasoning.empty()) {
       open(out, Kind::reasoning, "rs_", {{"summary", json::array()}});
+      tokens_.clear();  // its mark
       text_ += delta.reasoning;
       event(out, "response.reasoning_text.delta", part({{"delta", delta.reasoning}}));
     }
-    if (delta.reasoning.empty() && delta.calls.empty()) {  // those of an answer's text
+    // Those of an answer's text: not of reasoning, of calls and of their marks.
+    const bool elsewhere = kind_ == Kind::reasoning || kind_ == Kind::call || !delta.calls.empty();
+    if (!delta.text.empty() || !elsewhere) {
       tokens_.insert(tokens_.end(), delta.tokens.begin(), delta.tokens.end());
     }
-    if (!delta.text.empty()) {
-      open_text(out);
-      text_ += delta.text;
-      const json::array logprobs = take_logprobs();
-      event(
-          out, "response.output_text.delta", part({{"delta", delta.text}, {"logprobs", logprobs}}));
-      logprobs_.insert(logprobs_.end(), logprobs.begin(), logprobs.end());
-    }
-    for (const ToolCallDelta& call : delta.calls) {
-      if (!call.name.empty()) {
-        close(out);
-        item_ = {{"call_id", new_id("call_")}, {"name", call.name}, {"arguments", ""}};
-        open(out, Kind::call, "fc_", item_);
-      }
-      text_ += call.arguments;
-      if (!call.arguments.empty()) {
-        event(
-            out,
-            "response.function_call_arguments.delta",
-            {{"item_id", item_.at("id")},
-             {"output_index", output_.size()},
-             {"delta", call.arguments}});
-      }
-    }
+    delta.in_order(
+        [&](std::string_view text) { add_text(out, text); },
+        [&](const ToolCallDelta& call) { add_call(out, call); });
   }
 
   void finish(std::string& out, size_t, const AnswerEnd& end) override {
@@ -102,7 +85,13 @@ class ResponseFormat : public AnswerFormat {
       open_text(out);
     }
     end_ = end;
-    close(out, status() == "completed" ? "completed" : "incomplete");
+    // A call is whole when its arguments are, whatever ended the answer behind it.
+    const bool whole = kind_ == Kind::call ? is_json(text_) : status() == "completed";
+    close(out, whole ? "completed" : "incomplete");
+  }
+
+  bool is_list() const override {
+    return true;
   }
 
   void end(std::string& out, const Usage& usage) override {
@@ -124,32 +113,49 @@ class ResponseFormat : public AnswerFormat {
          {"param", nullptr}});
   }
 
-  Response whole(
-      std::vector<Delta> deltas, const std::vector<AnswerEnd>& ends, const Usage& usage) override {
-    std::string unused;  // the same items as in a stream
-    delta(
-        unused,
-        0,
-        {.text = "", .reasoning = deltas.front().reasoning, .calls = {}, .tokens = {}, .ids = {}});
-    deltas.front().reasoning.clear();
-    std::vector<GeneratedToken>& tokens = deltas.front().tokens;
-    const auto reasoned =
-        std::min(tokens.size(), static_cast<size_t>(ends.front().reasoning_tokens));
-    tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(reasoned));
-    std::vector<ToolCallDelta> calls = std::exchange(deltas.front().calls, {});
-    delta(unused, 0, deltas.front());
-    delta(
-        unused,
-        0,
-        {.text = "", .reasoning = "", .calls = std::move(calls), .tokens = {}, .ids = {}});
-    finish(unused, 0, ends.front());
+  Response whole(std::vector<Delta>, const std::vector<AnswerEnd>&, const Usage& usage) override {
     return {.body = compact_json(finished(usage))};
   }
 
  private:
   enum class Kind { none, reasoning, text, call };
 
+  static bool is_json(std::string_view text) {
+    boost::system::error_code error;
+    json::parse(text, error);
+    return !error;
+  }
+
+  void add_text(std::string& out, std::string_view text) {
+    open_text(out);
+    text_ += text;
+    const json::array logprobs = take_logprobs();
+    event(out, "response.output_text.delta", part({{"delta", text}, {"logprobs", logprobs}}));
+    logprobs_.insert(logprobs_.end(), logprobs.begin(), logprobs.end());
+  }
+
+  void add_call(std::string& out, const ToolCallDelta& call) {
+    if (!call.name.empty()) {
+      close(out);
+      tokens_.clear();  // its mark
+      item_ = {{"call_id", new_id("call_")}, {"name", call.name}, {"arguments", ""}};
+      open(out, Kind::call, "fc_", item_);
+    }
+    text_ += call.arguments;
+    if (!call.arguments.empty()) {
+      event(
+          out,
+          "response.function_call_arguments.delta",
+          {{"item_id", item_.at("id")},
+           {"output_index", output_.size()},
+           {"delta", call.arguments}});
+    }
+  }
+
   void event(std::string& out, std::string_view type, json::object fields) {
+    if (!options_.streams) {
+      return;
+    }
     json::object event{{"type", type}, {"sequence_number", sequence_++}};
     for (auto& [key, value] : fields) {
       event[key] = std::move(value);
@@ -262,19 +268,25 @@ class ResponseFormat : public AnswerFormat {
   }
 
   void store(const json::object& whole) {
-    json::object message{{"role", "assistant"}, {"content", ""}};
+    json::object message{{"role", "assistant"}};
+    json::string text;
+    json::string reasoning;
     json::array calls;
     for (const json::value& item : output_) {
       if (item.at("type") == "message") {
-        message["content"] = item.at("content").at(0).at("text");
+        text += item.at("content").at(0).at("text").as_string();
       } else if (item.at("type") == "reasoning") {
-        message["reasoning_content"] = item.at("content").at(0).at("text");
+        reasoning += item.at("content").at(0).at("text").as_string();
       } else {
         calls.push_back(json::object{
             {"id", item.at("call_id")},
             {"type", "function"},
             {"function", {{"name", item.at("name")}, {"arguments", item.at("arguments")}}}});
       }
+    }
+    message["content"] = std::move(text);
+    if (!reasoning.empty()) {
+      message["reasoning_content"] = std::move(reasoning);
     }
     if (!calls.empty()) {
       message["tool_calls"] = std::move(calls);
@@ -364,12 +376,15 @@ Response responses(const RouteCall& call) {
   GenerationRequest request;
   request.model = model;
   request.params = parse_generation(fields, *model);
+  if (request.params.form_field == "response_format") {
+    request.params.form_field = "text.format";  // as it is called here
+  }
   if (request.params.best_of > 1) {
     throw bad_field("n", "n: a response has one answer");
   }
   const std::vector<std::string> ignored = parse_include(own, fields, request.params.sampling);
   const bool truncates = parse_truncation(own);
-  const ChatPrompt chat = parse_chat(fields, *model);
+  const ChatPrompt chat = parse_chat(fields, *model, kResponseNames);
   auto unknown = fields.unknown();
   unknown.insert(unknown.end(), ignored.begin(), ignored.end());
   call.app.refuse_unknown(unknown);
@@ -378,6 +393,7 @@ Response responses(const RouteCall& call) {
       truncates ? truncated_prompt(body, chat, *model, room) : encode_chat(chat, *model)};
   prepare_reading(chat, request.prompts.front(), *model, request.params);
   ResponseOptions options;
+  options.streams = request.params.stream;
   options.echo = echo_of(given);
   if (stores) {
     options.store = &call.app.responses();

@@ -4,6 +4,7 @@
 
 #include "base/json_events.h"
 #include "server/errors.h"
+#include "server/fields.h"
 
 namespace quince::server {
 
@@ -141,7 +142,7 @@ RequestBody read_request_body(std::string_view text) {
     throw bad_field("", "the request's JSON is nested more than {} deep", kMostDepth);
   }
   if (error) {
-    throw bad_field("", "the request's body is not JSON: {}", error.message());
+    throw not_json(text, error);
   }
   const TopFields& top = parser.handler();
   if (!top.is_object) {
