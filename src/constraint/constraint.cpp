@@ -160,13 +160,14 @@ std::shared_ptr<const Constraint> ConstraintCompiler::compile(const ConstraintSp
       return known;
     }
   }
-  qb_bytes error{};
-  qb_matcher* start = quince_bridge_grammar_compile(
-      tokens_, kind_of(spec.kind), {spec.text.data(), spec.text.size()}, &error);
-  if (start == nullptr) {
-    throw UserError("{}: {}", label(spec.kind), take(error));
+  for (const ConstraintPart& part : spec.parts) {
+    try {
+      start_of(ConstraintKind::json_schema, part.schema);
+    } catch (const UserError& error) {
+      throw UserError("{}: {}", part.name, error.what());
+    }
   }
-  auto made = std::make_shared<Constraint>(ConstraintMatcher(start), vocab_size_);
+  auto made = std::make_shared<Constraint>(start_of(spec.kind, spec.text), vocab_size_);
   const std::scoped_lock lock(mutex_);
   kept_.push_front({spec, made});
   size_t text = 0;
@@ -180,6 +181,16 @@ std::shared_ptr<const Constraint> ConstraintCompiler::compile(const ConstraintSp
     }
   }
   return made;
+}
+
+ConstraintMatcher ConstraintCompiler::start_of(ConstraintKind kind, const std::string& text) const {
+  qb_bytes error{};
+  qb_matcher* start =
+      quince_bridge_grammar_compile(tokens_, kind_of(kind), {text.data(), text.size()}, &error);
+  if (start == nullptr) {
+    throw UserError("{}: {}", label(kind), take(error));
+  }
+  return ConstraintMatcher(start);
 }
 
 void ConstraintCompiler::forget(const Constraint* constraint) {

@@ -86,9 +86,9 @@ class ConstraintCompiler {
   ConstraintCompiler(const ConstraintCompiler&) = delete;
   ConstraintCompiler& operator=(const ConstraintCompiler&) = delete;
 
-  // Throws UserError naming the kind, the place where there is one, and the reason. Bounded in time
-  // and memory whatever the text is; the first call for a large vocabulary takes some hundred
-  // milliseconds.
+  // Throws UserError naming the kind or the part, the place where there is one, and the reason.
+  // Bounded in time and memory whatever the text is; the first call for a large vocabulary takes
+  // some hundred milliseconds.
   std::shared_ptr<const Constraint> compile(const ConstraintSpec& spec);
   // It has failed in use: whoever asks for it next gets it compiled anew.
   void forget(const Constraint* constraint);
@@ -99,6 +99,7 @@ class ConstraintCompiler {
     std::shared_ptr<const Constraint> constraint;
   };
   std::shared_ptr<const Constraint> find(const ConstraintSpec& spec);
+  ConstraintMatcher start_of(ConstraintKind kind, const std::string& text) const;
 
   qb_tokens* tokens_;
   int vocab_size_;

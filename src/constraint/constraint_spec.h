@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace quince {
 
@@ -15,9 +16,17 @@ enum class ConstraintKind : uint8_t {
   gbnf          // llama.cpp's notation; the rule "root" is the answer
 };
 
+// A schema within a grammar. Where a grammar leaves a choice, one that nothing fits would only
+// never be chosen.
+struct ConstraintPart {
+  std::string name;  // for messages
+  std::string schema;
+};
+
 struct ConstraintSpec {
   ConstraintKind kind = ConstraintKind::json_object;
   std::string text;
+  std::vector<ConstraintPart> parts = {};  // each must be possible by itself
 };
 
 }  // namespace quince

@@ -100,6 +100,31 @@ TEST_F(ConstraintTest, RefusalsNameTheKindAndTheReason) {
       "Lark grammar: no text fits it, or a part of it leads into texts that never end");
 }
 
+// A grammar would only never choose it.
+TEST_F(ConstraintTest, EveryPartIsPossible) {
+  const std::string good = R"({"type":"object"})";
+  const std::string bad =
+      R"({"type":"object","properties":{"x":{"type":"string","minLength":5,"maxLength":2}},"required":["x"]})";
+  const std::string grammar = "start: %json " + good + " | %json " + bad + "\n";
+  EXPECT_NO_THROW(compiler_.compile({ConstraintKind::lark, grammar}));
+  for (const std::string& second : {bad, std::string(R"({"properties":{"a":{"not":{}}}})")}) {
+    try {
+      ConstraintCompiler fresh(tokenizer_, kVocab);
+      fresh.compile({ConstraintKind::lark, grammar, {{"first", good}, {"second", second}}});
+      ADD_FAILURE() << second;
+    } catch (const UserError& error) {
+      EXPECT_EQ(std::string(error.what()).find("second: JSON schema: "), 0u) << error.what();
+    }
+  }
+}
+
+TEST_F(ConstraintTest, WhiteSpaceInGrammarsIsThatOfSchemas) {
+  const std::string lark = R"(start: "[" %json {"type":"object"} "]")";
+  EXPECT_TRUE(takes(ConstraintKind::lark, lark, "[{\"a\": 1,\n  \"b\":2}]"));
+  EXPECT_FALSE(takes(ConstraintKind::lark, lark, "[{\t\"a\": 1}]"));
+  EXPECT_FALSE(takes(ConstraintKind::lark, lark, "[{   \"a\": 1}]"));
+}
+
 // The mask is right when it allows exactly what can be consumed.
 TEST_F(ConstraintTest, MasksAllowWhatCanBeConsumed) {
   const Tokenizer merged = test::ByteLevel().make();

@@ -214,6 +214,21 @@ void parse_tool_choice(Fields& fields, ChatPrompt& prompt) {
   }
 }
 
+// What the arguments of each tool are held to.
+std::vector<ConstraintPart> parts_of(const json::array& tools) {
+  std::vector<ConstraintPart> parts;
+  for (const json::value& tool : tools) {
+    const json::object& function = tool.at("function").as_object();
+    const json::value* parameters = function.if_contains("parameters");
+    if (parameters != nullptr && parameters->is_object()) {
+      parts.push_back(
+          {fmt::format("the parameters of {}", shown(function.at("name"))),
+           json::serialize(*parameters)});
+    }
+  }
+  return parts;
+}
+
 bool ends_with_mark(
     const std::vector<Token>& ids, const Tokenizer& tokenizer, std::string_view mark) {
   const size_t last = std::min<size_t>(ids.size(), 16);
@@ -361,7 +376,8 @@ void prepare_reading(
     }
     params.sampling.constraint = ConstraintSpec{
         ConstraintKind::lark,
-        reader.tools->grammar(prompt.callable, prompt.parallel_calls, model.text.tokenizer)};
+        reader.tools->grammar(prompt.callable, prompt.parallel_calls, model.text.tokenizer),
+        parts_of(prompt.callable)};
     params.form_field = "tools";
     reader.begins_in_reasoning = false;
   }
