@@ -14,7 +14,9 @@
 
 namespace quince::server {
 
-// The body of a request, a JSON object nested at most 64 deep. Throws ApiError 400.
+inline constexpr size_t kMostDepth = 64;  // of JSON that clients send
+
+// The body of a request, a JSON object nested at most so deep. Throws ApiError 400.
 boost::json::object parse_body(std::string_view body);
 
 // A value as messages show it: JSON, cut short.

@@ -4,6 +4,7 @@
 
 #include "base/json_text.h"
 #include "server/anthropic/messages.h"
+#include "server/fields.h"
 #include "server/openai/format.h"
 #include "server/openai/messages.h"
 #include "server/openai/params.h"
@@ -127,8 +128,10 @@ class MessageFormat : public AnswerFormat {
       content.push_back(json::object{{"type", "text"}, {"text", delta.text}});
     }
     for (const ToolCallDelta& call : delta.calls) {
+      json::parse_options options;
+      options.max_depth = kMostDepth;  // what may come back in the next turn
       boost::system::error_code error;
-      json::value input = json::parse(call.arguments, error);
+      json::value input = json::parse(call.arguments, error, {}, options);
       content.push_back(json::object{
           {"type", "tool_use"},
           {"id", new_id("toolu_")},

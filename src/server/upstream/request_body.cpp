@@ -4,14 +4,13 @@
 
 #include "base/json_events.h"
 #include "server/errors.h"
+#include "server/fields.h"
 
 namespace quince::server {
 
 namespace json = boost::json;
 
 namespace {
-
-constexpr size_t kMostDepth = 64;
 
 // Sees all of a text and remembers what stands at the top.
 class TopFields : public JsonEvents {
