@@ -32,8 +32,10 @@ json::value arguments_of(const json::object& function) {
     return json::object();
   }
   if (given->is_string()) {
+    json::parse_options options;
+    options.max_depth = 64;  // as deep as requests may be
     boost::system::error_code error;
-    json::value parsed = json::parse(given->get_string(), error);
+    json::value parsed = json::parse(given->get_string(), error, {}, options);
     if (!error && parsed.is_object()) {
       return parsed;
     }

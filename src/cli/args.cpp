@@ -9,6 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "base/closest.h"
+#include "cli/say.h"
+
 namespace quince::cli {
 
 namespace {
@@ -278,7 +280,7 @@ void refuse_flag(CLI::App& app, const std::string& names, bool takes_value, std:
 
 void accept_flag(CLI::App& app, const std::string& names, bool takes_value, std::string reason) {
   foreign_flag(app, names, takes_value, [reason = std::move(reason)](const std::string& flag) {
-    fmt::print(stderr, "note: {}: {}\n", flag, reason);
+    say("note: {}: {}\n", flag, reason);
   });
 }
 

@@ -12,6 +12,7 @@
 #include "cli/generate.h"
 #include "cli/interrupts.h"
 #include "cli/progress.h"
+#include "cli/say.h"
 #include "cli/terminal.h"
 #include "measure/bench.h"
 #include "system/bandwidth.h"
@@ -209,7 +210,7 @@ int bench(const BenchFlags& flags) {
   }
   Compute compute = plan_compute(flags.compute);
   for (const std::string& note : compute.notes) {
-    fmt::print(stderr, "note: {}\n", note);
+    say("note: {}\n", note);
   }
   use_device(compute.device);
   ModelFiles files = open_model(*model_name);

@@ -23,6 +23,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/interrupts.h"
+#include "cli/say.h"
 #include "cli/terminal.h"
 #include "tokenizer/out_of_memory.h"
 #include "weights/model_names.h"
@@ -135,7 +136,7 @@ void refuse_near_second_word(const std::string& name, const std::string& word) {
 
 int dispatch(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "{}", overview());
+    say("{}", overview());
     return kUsersFault;
   }
   std::string name = argv[1];
@@ -176,7 +177,7 @@ int dispatch(int argc, char** argv) {
 }
 
 void complain(std::string_view message) {
-  fmt::print(stderr, "quince: {}\n", printable(message));
+  say("quince: {}\n", printable(message));
 }
 
 // What is nobody's fault has a sentence of its own; nullptr for the rest.

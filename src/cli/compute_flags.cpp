@@ -5,6 +5,7 @@
 
 #include "cli/args.h"
 #include "cli/memory_plan.h"
+#include "cli/say.h"
 #include "cli/terminal.h"
 #include "models/model.h"
 #include "system/memory.h"
@@ -222,7 +223,7 @@ DiskOptions disk_options(const ComputeFlags& flags) {
 }
 
 void print_note(const std::string& line) {
-  fmt::print(stderr, "note: {}\n", printable(line));
+  say("note: {}\n", printable(line));
 }
 
 CacheOptions cache_formats(const ComputeFlags& flags) {

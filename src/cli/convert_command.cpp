@@ -10,6 +10,7 @@
 #include "cli/generate.h"
 #include "cli/interrupts.h"
 #include "cli/progress.h"
+#include "cli/say.h"
 #include "cli/terminal.h"
 #include "convert/convert.h"
 #include "models/architectures.h"
@@ -105,7 +106,7 @@ int convert_model(const ConvertFlags& flags) {
   ModelFiles files = open_model(in);
   if (!flags.quiet) {
     for (const std::string& note : files.notes) {
-      fmt::print(stderr, "note: {}\n", printable(note));
+      say("note: {}\n", printable(note));
     }
   }
   check_source(files, flags.quiet);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "cli/say.h"
 #include "cli/terminal.h"
 #include "server/request_log.h"
 
@@ -81,9 +82,7 @@ std::unique_ptr<server::GatewayService> make_gateway(
   server::GatewayService::Options gateway;
   gateway.config = *options.gateway_config;
   gateway.local_models = std::move(local_models);
-  gateway.log = [](const std::string& line) {
-    fmt::print(stderr, "gateway: {}\n", printable(line));
-  };
+  gateway.log = [](const std::string& line) { say("gateway: {}\n", printable(line)); };
   return std::make_unique<server::GatewayService>(std::move(gateway));
 }
 
@@ -98,9 +97,9 @@ void reload(
   const auto again = [](const std::string& what, const auto& read) {
     try {
       read();
-      fmt::print(stderr, "{}: reloaded\n", printable(what));
+      say("{}: reloaded\n", printable(what));
     } catch (const UserError& error) {
-      fmt::print(stderr, "not reloaded, all stays as it was: {}\n", printable(error.what()));
+      say("not reloaded, all stays as it was: {}\n", printable(error.what()));
     }
   };
   const bool certificate = !options.http.certificate_file.empty();
@@ -116,7 +115,7 @@ void reload(
     again(*options.log_file, [&] { app.options().log->reopen(); });
   }
   if (gateway == nullptr && !certificate && !keys && !log) {
-    fmt::print(stderr, "SIGHUP: there is nothing to read again\n");
+    say("SIGHUP: there is nothing to read again\n");
   }
 }
 
@@ -126,7 +125,7 @@ namespace {
 void end(
     server::HttpServer& http, server::App& app, Signals& signals, const ServeOptions& options) {
   if (!options.quiet) {
-    fmt::print(stderr, "ending: no new requests are taken; a second signal ends at once\n");
+    say("ending: no new requests are taken; a second signal ends at once\n");
   }
   const auto drain = [&](double seconds, bool hurry) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);

@@ -22,12 +22,11 @@ LoadedModel load(const LoadRequest& request) {
   // Reading a vocabulary of 260,000 tokens takes as long as packing a small model's weights.
   std::future<TextSide> text = std::async(
       std::launch::async,
-      [source = std::move(files.tokenizer),
+      [source = files.tokenizer,  // the model's identity is of it too
        templates = std::move(files.chat_templates),
        &request]() mutable {
         return make_text_side(std::move(source), templates, request.model, request.text);
       });
-  files.tokenizer = {};
   files.chat_templates.clear();
 
   ProgressBar bar("loading", request.quiet);

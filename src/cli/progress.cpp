@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/say.h"
 #include "cli/terminal.h"
 
 namespace quince::cli {
@@ -26,7 +27,7 @@ ProgressBar::~ProgressBar() {
 
 void ProgressBar::clear() {
   if (drawn_) {
-    fmt::print(stderr, "\r\x1b[K");
+    say("\r\x1b[K");
     std::fflush(stderr);
     drawn_ = false;
   }
@@ -43,7 +44,7 @@ void ProgressBar::update(double fraction, const std::string& detail) {
   last_ = now;
   drawn_ = true;
   double seconds = std::chrono::duration<double>(now - start_).count();
-  fmt::print(stderr, "\r{}\x1b[K", line(label_, fraction, seconds, detail, terminal_width() - 1));
+  say("\r{}\x1b[K", line(label_, fraction, seconds, detail, terminal_width() - 1));
   std::fflush(stderr);
 }
 

@@ -11,6 +11,7 @@
 #include "cli/generate.h"
 #include "cli/interrupts.h"
 #include "cli/progress.h"
+#include "cli/say.h"
 #include "cli/terminal.h"
 #include "weights/download.h"
 
@@ -71,7 +72,7 @@ int pull(const PullFlags& flags) {
     } catch (const Interrupted&) {
       bar.clear();
       if (!flags.quiet) {
-        fmt::print(stderr, "stopped; the same command goes on from what is there\n");
+        say("stopped; the same command goes on from what is there\n");
       }
       throw;
     }

@@ -20,6 +20,7 @@
 #include "cli/line_editor.h"
 #include "cli/loaded_model.h"
 #include "cli/run_options.h"
+#include "cli/say.h"
 #include "cli/terminal.h"
 #include "system/memory.h"
 #include "tokenizer/spellings.h"
@@ -51,12 +52,12 @@ class Runner {
             trained));
       }
       for (const std::string& note : model_.notes) {
-        fmt::print(stderr, "note: {}\n", printable(note));
+        say("note: {}\n", printable(note));
       }
     }
     for (const std::string& line :
          apply_generation_config(model_.generation_config, settings_.sampling)) {
-      fmt::print(stderr, "note: {}\n", printable(line));
+      say("note: {}\n", printable(line));
     }
     for (const auto& [setting, value] : options.settings) {
       setting->set(settings_, setting->name, value);
@@ -320,7 +321,7 @@ int run_once(const RunOptions& options, const std::string& prompt, Clock::time_p
   }
   if (options.verbose ||
       (!options.quiet && !options.json && stdout_is_terminal() && stderr_is_terminal())) {
-    fmt::print(stderr, "\n{}\n", speed_line(answer.stats));
+    say("\n{}\n", speed_line(answer.stats));
   }
   if (options.verbose) {
     fmt::print(
@@ -424,7 +425,7 @@ int run_chat(const RunOptions& options, Clock::time_point start) {
   Chat chat(chat_options, runner.settings(), responder, lines, show, show);
   chat.run();
   if (options.verbose) {
-    fmt::print(stderr, "{}\n", memory_line());
+    say("{}\n", memory_line());
   }
   return 0;
 }

@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/http_service.h"
 #include "cli/loaded_model.h"
+#include "cli/say.h"
 #include "cli/serve_options.h"
 #include "cli/service_notifier.h"
 #include "cli/terminal.h"
@@ -52,7 +53,7 @@ std::shared_ptr<server::ServedModel> served(const ServeOptions& options, LoadedM
   GenerationSettings settings;
   for (const std::string& line :
        apply_generation_config(loaded.generation_config, settings.sampling)) {
-    fmt::print(stderr, "note: {}\n", printable(line));
+    say("note: {}\n", printable(line));
   }
   for (const auto& [setting, value] : options.settings) {
     setting->set(settings, setting->name, value);
@@ -123,7 +124,7 @@ int serve(const ServeOptions& options) {
   const double seconds = loaded.load_seconds;
   if (!options.quiet) {
     for (const std::string& note : loaded.notes) {
-      fmt::print(stderr, "note: {}\n", printable(note));
+      say("note: {}\n", printable(note));
     }
   }
   const auto model = served(options, std::move(loaded));

@@ -18,7 +18,8 @@ namespace quince {
 
 struct ModelInfo {
   std::string model_type;  // "llama"
-  // Of config and weights: a changed file has another one (see weights/model_identity.h).
+  // Of config, vocabulary and weights: a changed file has another one (see
+  // weights/model_identity.h).
   std::string identity;
   int layers = 0;
   int hidden_size = 0;

@@ -119,6 +119,7 @@ std::span<const Architecture> architectures() {
 
 std::unique_ptr<Model> load_model(ModelFiles files, const LoadOptions& options) {
   std::string identity = model_identity(files);
+  files.tokenizer = {};  // megabytes, in some models
   Prepared model = prepare(files.config, std::move(files.tensors), files.path.string());
   std::unique_ptr<Decoder> decoder = make_decoder(model.spec, model.weights, options);
   model.weights.check_all_taken();

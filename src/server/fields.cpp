@@ -12,7 +12,6 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr size_t kMostDepth = 64;
 constexpr size_t kMostShown = 60;
 
 ApiError wrong(const std::string& name, const json::value& value, std::string_view wanted) {

@@ -16,7 +16,9 @@ namespace quince::server {
 
 class ApiError;
 
-// The body of a request, a JSON object nested at most 64 deep. Throws ApiError 400.
+inline constexpr size_t kMostDepth = 64;  // of JSON that clients send
+
+// The body of a request, a JSON object nested at most so deep. Throws ApiError 400.
 boost::json::object parse_body(std::string_view body);
 
 // What is wrong with a body that no JSON could be read from: it is not UTF-8 (with the place), or

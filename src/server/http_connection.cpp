@@ -18,10 +18,14 @@ namespace {
 // What every response begins with.
 constexpr std::string_view kVersion = "HTTP/1.1 ";
 
-// Something came, and it is wrong; not: nothing came.
+// Something came, and it is wrong or ends too early; not: nothing came.
 bool is_bad_http(const boost::system::error_code& error) {
   return error.category() == http::make_error_code(http::error::bad_method).category() &&
-         error != http::error::end_of_stream && error != http::error::partial_message;
+         error != http::error::end_of_stream;
+}
+
+std::string what_is_wrong(const boost::system::error_code& error) {
+  return error == http::error::partial_message ? "it ends too early" : error.message();
 }
 
 }  // namespace
@@ -127,7 +131,7 @@ Task<bool> Connection::serve() {
     co_return co_await fail(413, "the request's body is too large", head_of(parser));
   }
   if (is_bad_http(error)) {
-    co_return co_await fail(400, "not an HTTP request: " + error.message(), {});
+    co_return co_await fail(400, "not an HTTP request: " + what_is_wrong(error), {});
   }
   if (error) {
     co_return false;
@@ -176,7 +180,8 @@ Task<bool> Connection::read_body(Parser& parser, const Head& head) {
         head);
   }
   if (is_bad_http(error)) {
-    co_return co_await fail(400, "the request's body is not framed well: " + error.message(), head);
+    co_return co_await fail(
+        400, "the request's body is not framed well: " + what_is_wrong(error), head);
   }
   co_return !error;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/vocabulary.h"
 #include "weights/digest.h"
 
 namespace quince {
@@ -10,12 +11,24 @@ namespace {
 
 constexpr size_t kSample = 64;
 
+// What texts mean in tokens: a prompt of the same ids is another text in another vocabulary.
+void add_vocabulary(Sha256& sha, const TokenizerSource& source) {
+  sha.add_text(source.tokenizer_json);
+  if (const Vocabulary* vocabulary = source.vocabulary.get()) {
+    sha.add_number(static_cast<uint64_t>(vocabulary->tokens.size()));
+    for (const std::string_view token : vocabulary->tokens) {
+      sha.add_text(token);
+    }
+  }
+}
+
 }  // namespace
 
 std::string model_identity(const ModelFiles& files) {
   Sha256 sha;
-  sha.add_text("quince model 1");
+  sha.add_text("quince model 2");
   sha.add_text(boost::json::serialize(files.config));
+  add_vocabulary(sha, files.tokenizer);
   for (const TensorView& tensor : files.tensors) {
     sha.add_text(tensor.name);
     sha.add_text(info(tensor.type).name);

@@ -2,6 +2,7 @@
 // tokens, characters in pieces, end tokens, stop texts, limits, and what cannot be loaded. The
 // cases are public bug reports of other runners.
 #include <chrono>
+#include <cstring>
 #include <fstream>
 
 #include <gmock/gmock.h>
@@ -297,12 +298,43 @@ TEST_F(KnownModels, WhatCannotBeLoadedIsSaidByEveryCommand) {
   for (const auto& [path, part] : broken) {
     for (const std::vector<std::string>& arguments :
          {std::vector<std::string>{"run", path, "hi"},
+          {"serve", path, "--port", "0"},
           {"convert", path, out},
           {"inspect", path},
           {"bench", path, "--no-bandwidth"}}) {
       const auto start = std::chrono::steady_clock::now();
       expect_refused(arguments, {part});
       EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << path;
+      EXPECT_FALSE(fs::exists(out));
+    }
+  }
+}
+
+// JSON-07: every file of a model is somebody's JSON.
+TEST_F(KnownModels, FilesThatAreNestedWithoutEnd) {
+  const std::string deep = R"("x":)" + std::string(100000, '[') + std::string(100000, ']');
+  const std::string out = *folder_ / "out";
+  for (const std::string file :
+       {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"}) {
+    const fs::path folder = copy(("nested-" + file).c_str());
+    std::string text = test::read_file(folder / file);
+    const size_t begin = file == "model.safetensors" ? 8 : 0;
+    ASSERT_EQ(text.at(begin), '{');
+    text.insert(begin + 1, deep + ",");
+    if (begin == 8) {  // how long the header is
+      uint64_t size = 0;
+      std::memcpy(&size, text.data(), sizeof(size));
+      size += deep.size() + 1;
+      std::memcpy(text.data(), &size, sizeof(size));
+    }
+    std::ofstream(folder / file, std::ios::binary) << text;
+    for (const std::vector<std::string>& arguments :
+         {std::vector<std::string>{"run", folder, "hi"},
+          {"serve", folder, "--port", "0"},
+          {"convert", folder, out}}) {
+      const auto start = std::chrono::steady_clock::now();
+      expect_refused(arguments, {file, "deep"});
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << file;
       EXPECT_FALSE(fs::exists(out));
     }
   }

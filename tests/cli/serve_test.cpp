@@ -8,8 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/run_program.h"
-#include "models/script_model.h"
+#include "cli/serving.h"
 #include "server/certificate.h"
 #include "server/client.h"
 #include "server/tls_client.h"
@@ -19,52 +18,6 @@ namespace quince::test {
 namespace {
 
 using testing::HasSubstr;
-
-class ServeTest : public testing::Test {
- protected:
-  static std::string model(Script kind, const std::string& name) {
-    const auto folder = std::filesystem::path(testing::TempDir()) /
-                        ("quince_serve_" + std::to_string(::getpid()) + "_" + name);
-    if (!std::filesystem::exists(folder)) {
-      write_script_model(folder, kind);
-    }
-    return folder.string();
-  }
-};
-
-// A server that listens.
-struct Serving {
-  explicit Serving(std::vector<std::string> arguments)
-      : program(with_defaults(std::move(arguments))) {
-    char c = 0;
-    while (::read(program.output, &c, 1) == 1 && c != '\n') {
-      line += c;
-    }
-    const size_t at = line.find("://127.0.0.1:");
-    port = at == std::string::npos ? 0 : std::atoi(line.c_str() + at + 13);
-  }
-  ~Serving() {
-    program.signal(SIGKILL);
-    if (!finished) {
-      program.finish();
-    }
-  }
-  ProgramResult finish() {
-    finished = true;
-    return program.finish();
-  }
-
-  static std::vector<std::string> with_defaults(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "serve");
-    arguments.insert(arguments.end(), {"--port", "0", "--threads", "1"});
-    return arguments;
-  }
-
-  Program program;
-  std::string line;
-  int port = 0;
-  bool finished = false;
-};
 
 constexpr const char* kStream =
     R"({"messages":[{"role":"user","content":"x"}],"stream":true,"temperature":0})";
@@ -173,6 +126,29 @@ TEST_F(ServeTest, HangupEndsNothing) {
   const ProgramResult result = serving.finish();
   EXPECT_EQ(result.status, 0);
   EXPECT_THAT(result.err, HasSubstr("nothing to read again"));
+}
+
+// As when a log collector at the other end of a pipe has died: notes go nowhere, answers go on.
+TEST_F(ServeTest, GoesOnWhenNobodyReadsItsNotes) {
+  Serving serving({model(Script::loop, "L"), "--ctx-size", "100000", "--log-format", "text"});
+  ASSERT_GT(serving.port, 0) << serving.line;
+  ::close(serving.program.errors);
+  serving.program.errors = ::open("/dev/null", O_RDONLY);
+  serving.program.signal(SIGHUP);
+  ::usleep(100000);
+  Client c(serving.port);
+  c.post(
+      "/v1/chat/completions",
+      R"({"messages":[{"role":"user","content":"x"}],"stream":true,"max_tokens":2000})");
+  EXPECT_EQ(c.read_head().status, 200);
+  serving.program.signal(SIGTERM);
+  std::string rest;
+  while (const auto chunk = c.read_chunk()) {
+    rest += *chunk;
+  }
+  EXPECT_THAT(rest, testing::EndsWith("data: [DONE]\n\n"));
+  c.close();
+  EXPECT_EQ(serving.finish().status, 0);
 }
 
 // A prompt that was computed before, as a chat and in whatever request begins with it.

@@ -100,6 +100,13 @@ TEST_F(ConstraintTest, RefusalsNameTheKindAndTheReason) {
       "Lark grammar: no text fits it, or a part of it leads into texts that never end");
 }
 
+TEST_F(ConstraintTest, WhiteSpaceInGrammarsIsThatOfSchemas) {
+  const std::string lark = R"(start: "[" %json {"type":"object"} "]")";
+  EXPECT_TRUE(takes(ConstraintKind::lark, lark, "[{\"a\": 1,\n  \"b\":2}]"));
+  EXPECT_FALSE(takes(ConstraintKind::lark, lark, "[{\t\"a\": 1}]"));
+  EXPECT_FALSE(takes(ConstraintKind::lark, lark, "[{   \"a\": 1}]"));
+}
+
 // The mask is right when it allows exactly what can be consumed.
 TEST_F(ConstraintTest, MasksAllowWhatCanBeConsumed) {
   const Tokenizer merged = test::ByteLevel().make();

@@ -110,6 +110,39 @@ TEST_F(Embeddings, Base64IsTheSameNumbers) {
   EXPECT_EQ(value.at("data").at(0).at("embedding"), json::value(server::base64(bytes)));
 }
 
+// RUN-05, all of it: each way to ask for numbers, of one text and of several.
+TEST_F(Embeddings, EncodingFormats) {
+  for (const char* input : {R"("fox")", R"(["fox","The quick","x y z"])"}) {
+    for (const char* fewer : {"", R"(,"dimensions":8)"}) {
+      const auto ask = [&](const std::string& format) {
+        return served().post(kPath, fmt::format(R"({{"input":{}{}{}}})", input, fewer, format));
+      };
+      const Vectors plain = vectors_of(ask(""));
+      EXPECT_EQ(vectors_of(ask(R"(,"encoding_format":"float")")), plain);
+      EXPECT_EQ(vectors_of(ask(R"(,"encoding_format":null)")), plain);
+      const json::value packed = ask(R"(,"encoding_format":"base64")").json();
+      ASSERT_EQ(packed.at("data").as_array().size(), plain.size());
+      for (size_t i = 0; i < plain.size(); ++i) {
+        std::string bytes;
+        for (const double number : plain[i]) {
+          const auto bits = std::bit_cast<uint32_t>(static_cast<float>(number));
+          for (int shift = 0; shift < 32; shift += 8) {
+            bytes += static_cast<char>(bits >> shift & 0xff);
+          }
+        }
+        EXPECT_EQ(packed.at("data").at(i).at("embedding"), json::value(server::base64(bytes)));
+      }
+      const Answer hex = ask(R"(,"encoding_format":"hex")");
+      EXPECT_EQ(hex.status, 400);
+      EXPECT_EQ(hex.json().at("error").at("param"), "encoding_format");
+    }
+  }
+  // [0.6, 0.8, 0] as every client packs it.
+  EXPECT_EQ(
+      server::base64(std::string("\x9a\x99\x19\x3f\xcd\xcc\x4c\x3f\0\0\0\0", 12)),
+      "mpkZP83MTD8AAAAA");
+}
+
 TEST_F(Embeddings, FewerDimensionsAreTheBeginning) {
   const std::vector<double> all =
       vectors_of(served().post(kPath, R"({"input":"fox","normalize":false})")).at(0);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/vocabulary.h"
+
 namespace quince {
 namespace {
 
@@ -22,7 +24,7 @@ TEST(ModelIdentity, IsOfWhatIsInTheFilesNotOfWhereTheyLie) {
   EXPECT_EQ(model_identity(moved).size(), 32u);
 }
 
-TEST(ModelIdentity, ChangesWithConfigNamesTypesShapesAndBytes) {
+TEST(ModelIdentity, ChangesWithConfigVocabularyNamesTypesShapesAndBytes) {
   const std::string before = model_identity(small_model());
   const auto changed = [&](auto&& change) {
     ModelFiles files = small_model();
@@ -31,6 +33,17 @@ TEST(ModelIdentity, ChangesWithConfigNamesTypesShapesAndBytes) {
   };
   EXPECT_TRUE(changed([](ModelFiles& f) { f.config["rope_theta"] = 500000.0; }));
   EXPECT_TRUE(changed([](ModelFiles& f) { f.tensors[0].name = "c"; }));
+  EXPECT_TRUE(changed([](ModelFiles& f) { f.tokenizer.tokenizer_json = "{}"; }));
+  const auto words = [](std::vector<std::string_view> tokens) {
+    ModelFiles files = small_model();
+    auto vocabulary = std::make_shared<Vocabulary>();
+    vocabulary->tokens = std::move(tokens);
+    files.tokenizer.vocabulary = std::move(vocabulary);
+    return model_identity(files);
+  };
+  EXPECT_NE(words({"a", "b"}), before);
+  EXPECT_NE(words({"a", "b"}), words({"a", "c"}));
+  EXPECT_NE(words({"a", "b"}), words({"ab"}));
   EXPECT_TRUE(changed([](ModelFiles& f) { f.tensors[0].type = TensorType::bf16; }));
   EXPECT_TRUE(changed([](ModelFiles& f) { f.tensors[0].shape = {64, 32}; }));
   EXPECT_TRUE(changed([](ModelFiles& f) { f.tensors[0].add = 1.0f; }));

@@ -51,7 +51,7 @@ fn compile_here(tokens: &Arc<Tokens>, kind: Kind, text: &str) -> Result<Matcher,
         Kind::Choice => TopLevelGrammar::from_lark(choice(text)?),
         Kind::Lark => {
             check_lark(text)?;
-            TopLevelGrammar::from_lark(text.to_string())
+            TopLevelGrammar::from_lark(with_schemas(text)?)
         }
         Kind::Gbnf => {
             let resolve = |name: &str| tokens.engine.token_to_id(name);
@@ -147,21 +147,11 @@ fn check_lark(text: &str) -> Result<(), String> {
     let bytes = text.as_bytes();
     let (mut at, mut depth, mut rules) = (0, 0usize, 0usize);
     while at < bytes.len() {
+        if let Some(end) = end_of_quoted(bytes, at) {
+            at = end;
+            continue;
+        }
         match bytes[at] {
-            quote @ (b'"' | b'/') => {
-                if bytes[at..].starts_with(b"//") {
-                    at = end_of_line(bytes, at);
-                    continue;
-                }
-                at += 1;
-                while at < bytes.len() && bytes[at] != quote && bytes[at] != b'\n' {
-                    at += if bytes[at] == b'\\' { 2 } else { 1 };
-                }
-            }
-            b'#' => {
-                at = end_of_line(bytes, at);
-                continue;
-            }
             b'(' | b'[' | b'{' => depth += 1,
             b')' | b']' | b'}' => depth = depth.saturating_sub(1),
             b'~' => depth += 1, // "not" nests as well
@@ -185,6 +175,51 @@ fn check_lark(text: &str) -> Result<(), String> {
         return Err("\"x-guidance\" is not taken: it could loosen the grammar".to_string());
     }
     Ok(())
+}
+
+/// The schemas in a grammar are held to as those that stand alone, white space between parts included.
+fn with_schemas(text: &str) -> Result<String, String> {
+    const MARK: &str = "%json";
+    let bytes = text.as_bytes();
+    let (mut out, mut from, mut at) = (String::new(), 0, 0);
+    while at < bytes.len() {
+        if let Some(end) = end_of_quoted(bytes, at) {
+            at = end;
+            continue;
+        }
+        at += 1;
+        if !bytes[at - 1..].starts_with(MARK.as_bytes()) {
+            continue;
+        }
+        let begin = at - 1 + MARK.len();
+        let mut values = serde_json::Deserializer::from_str(&text[begin..]).into_iter::<serde_json::Value>();
+        // What is no JSON is the crate's to complain of.
+        if let Some(Ok(value)) = values.next() {
+            let prepared = schema::prepare_value(value).map_err(|e| format!("{MARK}: {e}"))?;
+            out.push_str(&text[from..begin]);
+            out.push_str(&format!(" {prepared}"));
+            at = begin + values.byte_offset();
+            from = at;
+        }
+    }
+    out.push_str(&text[from..]);
+    Ok(out)
+}
+
+/// Where a comment, a text or an expression that begins here ends: behind it.
+fn end_of_quoted(bytes: &[u8], begin: usize) -> Option<usize> {
+    let quote = bytes[begin];
+    if quote == b'#' || bytes[begin..].starts_with(b"//") {
+        return Some(end_of_line(bytes, begin));
+    }
+    if quote != b'"' && quote != b'/' {
+        return None;
+    }
+    let mut at = begin + 1;
+    while at < bytes.len() && bytes[at] != quote && bytes[at] != b'\n' {
+        at += if bytes[at] == b'\\' { 2 } else { 1 };
+    }
+    Some((at + usize::from(bytes.get(at) == Some(&quote))).min(bytes.len()))
 }
 
 fn end_of_line(bytes: &[u8], at: usize) -> usize {
@@ -345,6 +380,19 @@ ws ::= | " " | "\n" [ \t]{0,20}
             assert!(took < 30.0, // on a machine that has other things to do
                 "{:.60}: {took} s", text);
         }
+    }
+
+    #[test]
+    fn schemas_in_grammars() {
+        let t = tokens();
+        let lark = "start: \"%json [\" call // %json {\ncall: %json {\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"],\"additionalProperties\":false} \"!\"\n";
+        assert!(fits(&t, Kind::Lark, lark, "%json [{\"a\": 12}!"));
+        assert!(fits(&t, Kind::Lark, lark, "%json [{\n  \"a\":12}!"));
+        assert!(!fits(&t, Kind::Lark, lark, "%json [{\t\"a\":12}!"));
+        assert!(!fits(&t, Kind::Lark, lark, "%json [{  \"a\":12}!"));
+        let unsupported = refused(Kind::Lark, "start: %json {\"properties\":{\"a\":{\"not\":{}}}}\n");
+        assert!(unsupported.contains("/properties/a: unsupported keyword \"not\""), "{unsupported}");
+        assert!(refused(Kind::Lark, "start: %json {\"type\":").contains("json"));
     }
 
     #[test]

@@ -58,7 +58,10 @@ pub fn any_object() -> Value {
 
 /// The schema as the crate takes it.
 pub fn prepare(text: &str) -> Result<Value, String> {
-    let mut root: Value = serde_json::from_str(text).map_err(|e| format!("it is not JSON: {e}"))?;
+    prepare_value(serde_json::from_str(text).map_err(|e| format!("it is not JSON: {e}"))?)
+}
+
+pub fn prepare_value(mut root: Value) -> Result<Value, String> {
     let parts = count(&root);
     if parts > MOST_PARTS {
         return Err(format!("it has {parts} parts, at most {MOST_PARTS} are taken"));

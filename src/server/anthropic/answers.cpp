@@ -4,6 +4,7 @@
 
 #include "base/json_text.h"
 #include "server/anthropic/messages.h"
+#include "server/fields.h"
 #include "server/openai/format.h"
 #include "server/openai/messages.h"
 #include "server/openai/params.h"
@@ -191,8 +192,10 @@ class MessageFormat : public AnswerFormat {
       block[block.at("type").as_string()] = grown;
       return;
     }
+    json::parse_options options;
+    options.max_depth = kMostDepth;  // what may come back in the next turn
     boost::system::error_code error;
-    json::value input = json::parse(grown, error);
+    json::value input = json::parse(grown, error, {}, options);
     // One that was cut off has no value: it is told as it stands.
     block["input"] = error ? json::value{{"partial_json", grown}} : std::move(input);
   }

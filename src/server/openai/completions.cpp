@@ -9,7 +9,6 @@
 #include "server/openai/params.h"
 #include "server/openai/prompts.h"
 #include "server/routes.h"
-#include "tokenizer/utf8.h"
 
 namespace quince::server {
 
@@ -152,22 +151,20 @@ class CompletionFormat : public AnswerFormat {
   // offset: characters of the text so far, moved on.
   json::object logprobs_json(const std::vector<GeneratedToken>& tokens, size_t& offset) const {
     const Tokenizer& tokenizer = model_->text.tokenizer;
-    const auto text_of = [&](Token id) { return to_valid_utf8(tokenizer.token_bytes(id)); };
     json::array texts;
     json::array logprobs;
     json::array tops;
     json::array offsets;
     for (const GeneratedToken& token : tokens) {
-      const std::string text = text_of(token.id);
-      texts.emplace_back(text);
+      texts.emplace_back(token_name(tokenizer, token.id));
       logprobs.emplace_back(finite(token.logprob));
       json::object top;
       for (const TokenLogprob& other : token.top) {
-        top[text_of(other.id)] = finite(other.logprob);
+        top[token_name(tokenizer, other.id)] = finite(other.logprob);
       }
       tops.push_back(std::move(top));
       offsets.emplace_back(offset);
-      offset += characters(text);
+      offset += characters(tokenizer.token_bytes(token.id));  // a cut one counts once
     }
     return {
         {"tokens", std::move(texts)},

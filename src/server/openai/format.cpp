@@ -82,13 +82,34 @@ double finite(float logprob) {
   return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
 }
 
+std::string token_name(const Tokenizer& tokenizer, Token id) {
+  const std::string raw = tokenizer.token_bytes(id);
+  if (is_valid_utf8(raw)) {
+    return raw;
+  }
+  std::string out;
+  for (size_t at = 0; at < raw.size();) {
+    size_t size = 1;
+    while (size <= 4 && !is_valid_utf8(std::string_view(raw).substr(at, size))) {
+      ++size;
+    }
+    if (size <= 4) {
+      out += raw.substr(at, size);
+      at += size;
+    } else {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(raw[at++]));
+    }
+  }
+  return out;
+}
+
 json::object token_json(const Tokenizer& tokenizer, Token id, float logprob) {
   const std::string raw = tokenizer.token_bytes(id);
   json::array bytes;
   for (const char c : raw) {
     bytes.emplace_back(static_cast<int>(static_cast<unsigned char>(c)));
   }
-  return {{"token", to_valid_utf8(raw)}, {"logprob", finite(logprob)}, {"bytes", bytes}};
+  return {{"token", token_name(tokenizer, id)}, {"logprob", finite(logprob)}, {"bytes", bytes}};
 }
 
 json::object chat_logprobs(const Tokenizer& tokenizer, const std::vector<GeneratedToken>& tokens) {
@@ -111,7 +132,7 @@ json::array prompt_logprobs(const Tokenizer& tokenizer, const std::vector<Genera
     return json::object{
         {"logprob", finite(logprob)},
         {"rank", std::move(rank)},
-        {"decoded_token", to_valid_utf8(tokenizer.token_bytes(id))}};
+        {"decoded_token", token_name(tokenizer, id)}};
   };
   for (const GeneratedToken& token : tokens) {
     json::object one;

@@ -28,6 +28,10 @@ std::string fingerprint(const ServedModel& model);
 boost::json::value number_json(const NumberParam& row, const SamplingParams& params);
 // A log probability as JSON, which has no infinity.
 double finite(float logprob);
+// What log probabilities call a token. Bytes that are no whole character stand there as OpenAI
+// writes them, as in \xf0: two tokens of such bytes have two names, and none is taken for a broken
+// text.
+std::string token_name(const Tokenizer& tokenizer, Token id);
 // {"token", "logprob", "bytes"}.
 boost::json::object token_json(const Tokenizer& tokenizer, Token id, float logprob);
 // {"content": [{"token", "logprob", "bytes", "top_logprobs": [...]}]}.

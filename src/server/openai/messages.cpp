@@ -64,6 +64,21 @@ void check_parameters(const json::object& parameters, const std::string& path) {
   }
 }
 
+// Arguments are a text that holds JSON, or that was meant to: a model's own mistakes come back too.
+void check_arguments(const json::value& arguments, const std::string& name) {
+  const json::string* text = arguments.if_string();
+  if (text == nullptr) {
+    return;
+  }
+  json::parse_options options;
+  options.max_depth = kMostDepth;
+  boost::system::error_code error;
+  json::parse(*text, error, {}, options);
+  if (error == json::error::too_deep) {
+    throw bad_field(name, "{} is nested more than {} deep", name, kMostDepth);
+  }
+}
+
 void check_tool_calls(const json::array& calls, const std::string& path) {
   for (size_t i = 0; i < calls.size(); ++i) {
     const std::string name = fmt::format("{}[{}]", path, i);
@@ -79,6 +94,9 @@ void check_tool_calls(const json::array& calls, const std::string& path) {
     Fields inner(*function, name + ".function.");
     if (!inner.text("name")) {
       throw bad_field(name + ".function.name", "{}.function.name is missing", name);
+    }
+    if (const json::value* arguments = inner.find("arguments")) {
+      check_arguments(*arguments, name + ".function.arguments");
     }
   }
 }

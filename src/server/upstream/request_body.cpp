@@ -12,8 +12,6 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr size_t kMostDepth = 64;
-
 // Sees all of a text and remembers what stands at the top.
 class TopFields : public JsonEvents {
  public:
