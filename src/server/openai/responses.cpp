@@ -5,6 +5,7 @@
 
 #include "base/json_text.h"
 #include "server/errors.h"
+#include "server/fields.h"
 #include "server/openai/format.h"
 #include "server/openai/messages.h"
 #include "server/openai/params.h"
@@ -121,8 +122,10 @@ class ResponseFormat : public AnswerFormat {
   enum class Kind { none, reasoning, text, call };
 
   static bool is_json(std::string_view text) {
+    json::parse_options options;
+    options.max_depth = kMostDepth;  // as that of requests: it comes back in one
     boost::system::error_code error;
-    json::parse(text, error);
+    json::parse(text, error, {}, options);
     return !error;
   }
 
