@@ -24,7 +24,6 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 constexpr const char* kLine = "The quick brown fox jumps over\xf0\x9f\x91\xa9";
-constexpr const char* kMark = "\xef\xbf\xbd";
 
 class KnownModels : public testing::Test {
  protected:
@@ -131,7 +130,7 @@ TEST_F(KnownModels, CharactersInPiecesComeOutWhole) {
   EXPECT_EQ(whole.at("finish_reason"), "stop");
   EXPECT_EQ(whole.at("generated_tokens"), 11);
   const json::object cut = ask(model("script"), "hi", {"-n", "9"});
-  EXPECT_EQ(text(cut), "The quick brown fox jumps over" + std::string(kMark));
+  EXPECT_EQ(text(cut), "The quick brown fox jumps over");  // the character that was begun is not
   EXPECT_EQ(cut.at("finish_reason"), "length");
   EXPECT_EQ(cut.at("generated_tokens"), 9);
   for (int n = 1; n <= 12; ++n) {

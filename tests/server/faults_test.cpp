@@ -125,7 +125,7 @@ TEST_F(Faults, BadSchemasNameTheirField) {
       {R"("grammar":"root ::= nothing")", "grammar"},
       {R"("tool_choice":"required","tools":[{"type":"function","function":{"name":"f","parameters":)" +
            bad + "}}]",
-       "tools"}};
+       "tools[0].function.parameters"}};
   for (const auto& [field, param] : fields) {
     const json::value error = error_of(served().post(kChat, chat(field)));
     EXPECT_EQ(error.at("param"), json::value(param)) << field;

@@ -98,6 +98,7 @@ TEST_F(HalfClosed, HalfARequestIsNone) {
     Client c = client();
     c.send(text);
     c.end_writing();
+    EXPECT_EQ(c.read_answer().status, 400) << text;
     EXPECT_TRUE(c.closed_by_server(1)) << text;
   }
   EXPECT_EQ(handler_.handled, 0);

@@ -92,7 +92,7 @@ class MessageFormat : public AnswerFormat {
   }
 
   void finish(std::string& out, size_t, const AnswerEnd& end) override {
-    if (blocks_ == 0) {
+    if (blocks_ == 0 || open_ == "thinking") {  // clients look for a text, or a call
       open(out, "text", {{"type", "text"}, {"text", ""}});
     }
     close(out);
