@@ -15,7 +15,6 @@ namespace {
 using test::Client;
 using test::HttpTest;
 using test::soon;
-using testing::HasSubstr;
 
 class HalfClosed : public HttpTest {};
 
@@ -26,7 +25,8 @@ TEST_F(HalfClosed, AnswersStillCome) {
     for (const std::string path : {"/late", "/slow", "/quick", "/refused"}) {
       handler_.script.reset();
       Client c = client();
-      c.send("GET " + path + " HTTP/" + version + "\r\nHost: t\r\n\r\n");
+      c.send(std::string("GET ").append(path).append(" HTTP/").append(version).append(
+          "\r\nHost: t\r\n\r\n"));
       c.end_writing();
       if (path == "/late") {
         ASSERT_TRUE(soon([&] { return handler_.script.alive == 1; }));
