@@ -189,7 +189,9 @@ class MessageFormat : public AnswerFormat {
 
   static void fill(json::object& block, const std::string& grown) {
     if (block.at("type") != "tool_use") {
-      block[block.at("type").as_string()] = grown;
+      // Of its own: the object may move its texts before it looks for one.
+      const std::string field(block.at("type").as_string());
+      block[field] = grown;
       return;
     }
     json::parse_options options;
