@@ -22,6 +22,7 @@
 
 #include "base/error.h"
 #include "models/model.h"
+#include "weights/model_files.h"
 
 namespace quince {
 namespace {

@@ -3,9 +3,11 @@
 
 #include <optional>
 
-#include <CLI/CLI.hpp>
-
 #include "constraint/constraint_spec.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace quince::cli {
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
 
 #include "base/closest.h"
 #include "cli/say.h"

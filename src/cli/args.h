@@ -11,9 +11,12 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace quince::cli {
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "base/error.h"
 #include "base/json_text.h"
@@ -18,6 +19,7 @@
 #include "system/bandwidth.h"
 #include "system/machine.h"
 #include "system/memory.h"
+#include "weights/model_files.h"
 
 namespace quince::cli {
 

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "base/error.h"
 #include "base/json_text.h"
@@ -13,6 +14,7 @@
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "measure/serve_bench.h"
+#include "weights/model_files.h"
 
 namespace quince::cli {
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "base/closest.h"
 #include "base/error.h"

@@ -7,7 +7,9 @@
 #include <span>
 #include <string_view>
 
-#include <CLI/CLI.hpp>
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace quince::cli {
 

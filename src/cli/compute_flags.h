@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "cache/cache.h"
 #include "engine/engine.h"
 #include "quant/options.h"
 #include "system/device.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace quince::cli {
 

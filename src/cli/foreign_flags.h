@@ -2,7 +2,9 @@
 // taken with a note where what it asks for is so anyway, or refused with its reason.
 #pragma once
 
-#include <CLI/CLI.hpp>
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace quince::cli {
 

@@ -1,6 +1,8 @@
 // The help of one command, made from its flags: grouped, aligned and wrapped. Part of cli/args.h.
 #include <algorithm>
 
+#include <CLI/CLI.hpp>
+
 #include "cli/args.h"
 
 namespace quince::cli {

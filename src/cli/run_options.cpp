@@ -1,5 +1,7 @@
 #include "cli/run_options.h"
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "cli/answer_form.h"
 #include "cli/args.h"

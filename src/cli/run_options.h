@@ -6,11 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "cli/compute_flags.h"
 #include "cli/settings.h"
 #include "engine/engine.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace quince::cli {
 

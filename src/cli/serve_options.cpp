@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <limits>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "cli/args.h"
 #include "cli/foreign_flags.h"

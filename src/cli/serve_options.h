@@ -6,13 +6,15 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "cli/compute_flags.h"
 #include "cli/settings.h"
 #include "engine/engine.h"
 #include "server/app.h"
 #include "server/http.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace quince::cli {
 

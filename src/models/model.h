@@ -12,9 +12,10 @@
 #include "nn/batch.h"
 #include "nn/decoder_spec.h"
 #include "quant/options.h"
-#include "weights/model_files.h"
 
 namespace quince {
+
+struct ModelFiles;
 
 struct ModelInfo {
   std::string model_type;  // "llama"

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <random>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include "weights/files.h"

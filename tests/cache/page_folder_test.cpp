@@ -9,7 +9,7 @@
 #include <random>
 #include <thread>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include "weights/files.h"

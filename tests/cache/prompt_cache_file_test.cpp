@@ -5,7 +5,7 @@
 #include <deque>
 #include <random>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "weights/files.h"

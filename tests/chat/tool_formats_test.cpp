@@ -1,5 +1,5 @@
 // Tool calls as DeepSeek, GLM, Gemma and gpt-oss write them.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "chat/reading.h"

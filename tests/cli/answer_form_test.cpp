@@ -1,7 +1,7 @@
 // quince run with the form of the answer given.
 #include <fstream>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "cli/run_program.h"

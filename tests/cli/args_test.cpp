@@ -1,6 +1,7 @@
 #include "cli/args.h"
 
 #include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
 
 #include "weights/files.h"
 

@@ -1,5 +1,5 @@
 // Prompts that are computed once: in files of their own, and in the folder of --cache-dir.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 #include <boost/json.hpp>
 

@@ -1,5 +1,5 @@
 // The commands from outside: exit statuses, messages, output.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "cli/run_program.h"

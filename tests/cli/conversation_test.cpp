@@ -1,6 +1,6 @@
 #include "cli/conversation.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <sys/stat.h>

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "cli/run_program.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <fstream>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "cli/run_program.h"

@@ -1,5 +1,5 @@
 // quince pull as a program, against a hub on a local port.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 

@@ -1,7 +1,8 @@
 // The flags of llama-server (b11434) and of mlx_lm.server (0.31): each is known to `quince serve`,
 // and takes the argument behind it exactly where it does there.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
 
 #include "cli/args.h"
 #include "cli/serve_options.h"

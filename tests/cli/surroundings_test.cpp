@@ -1,5 +1,5 @@
 // The program in odd surroundings: closed files, no home, arguments that are no text.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "cli/run_program.h"

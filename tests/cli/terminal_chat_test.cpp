@@ -2,7 +2,7 @@
 #include <chrono>
 #include <thread>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "cli/run_program.h"

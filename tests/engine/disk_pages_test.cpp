@@ -5,7 +5,7 @@
 #include <random>
 #include <thread>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include "cache/page_folder.h"
@@ -150,8 +150,10 @@ TEST_P(DiskPages, DamageCostsTimeAndALine) {
     const auto engine = make_engine();
     answer = ask(*engine, prompt, 10);
   }
-  ASSERT_THAT(segments(), testing::Not(IsEmpty()));
-  for (const fs::path& path : segments()) {
+  // One, or more where the pages came so slowly that a first few were written before the others.
+  const std::vector<fs::path> damaged = segments();
+  ASSERT_THAT(damaged, testing::Not(IsEmpty()));
+  for (const fs::path& path : damaged) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     for (std::streamoff at = -100; at > -static_cast<std::streamoff>(fs::file_size(path) * 9 / 10);
          at -= 97) {
@@ -162,7 +164,8 @@ TEST_P(DiskPages, DamageCostsTimeAndALine) {
   const auto engine = make_engine();
   EXPECT_EQ(ask(*engine, prompt, 10), answer);
   if (shares_after_rotation(GetParam())) {
-    EXPECT_EQ(log_->lines.size(), 1u);
+    EXPECT_GE(log_->lines.size(), 1u);
+    EXPECT_LE(log_->lines.size(), damaged.size());
   }
 }
 

@@ -1,7 +1,7 @@
 // Vectors of texts, against transformers' last hidden states.
 #include "engine/embedder.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"

@@ -3,7 +3,7 @@
 #include <random>
 #include <utility>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "cache/prompt_cache_file.h"

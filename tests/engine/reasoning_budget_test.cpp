@@ -1,7 +1,7 @@
 // What ends reasoning that has had its tokens: a fake model that counts, one token a byte.
 #include "engine/reasoning_budget.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <random>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 namespace quince {

@@ -12,6 +12,7 @@
 #include "models/tiny_model.h"
 #include "sanitizers/build.h"
 #include "weights/files.h"
+#include "weights/model_files.h"
 
 namespace quince::test {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"

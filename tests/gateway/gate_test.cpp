@@ -1,6 +1,6 @@
 #include "gateway/gate.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "gateway/secret.h"

@@ -4,7 +4,7 @@
 #include <random>
 #include <set>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include "gateway/balance.h"

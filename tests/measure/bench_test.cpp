@@ -1,6 +1,6 @@
 #include "measure/bench.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"

@@ -2,9 +2,10 @@
 // numbers (golden/make_gguf.py).
 #include <cmath>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 
 #include "models/tiny_model.h"
+#include "weights/model_files.h"
 
 namespace quince::test {
 namespace {

@@ -1,8 +1,9 @@
 // Loading: names, ties, nested checkpoints, per-layer quantization, and what is refused.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 
 #include "base/error.h"
 #include "models/tiny_model.h"
+#include "weights/model_files.h"
 
 namespace quince::test {
 namespace {

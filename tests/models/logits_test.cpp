@@ -1,5 +1,5 @@
 // Every architecture against transformers' f32 logits, in every way a sequence can be fed.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 
 #include "base/error.h"
 #include "models/tiny_model.h"

@@ -1,10 +1,11 @@
 // Rotating caches, 16-bit checkpoints and quantized ones, each near what it stands for.
 #include <cmath>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 
 #include "base/error.h"
 #include "models/tiny_model.h"
+#include "weights/model_files.h"
 
 namespace quince::test {
 namespace {

@@ -1,11 +1,12 @@
 // The models of known output, from a directory to greedy tokens, and the cases told with them.
 #include "models/script_model.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 
 #include "base/error.h"
 #include "models/tiny_model.h"
 #include "weights/files.h"
+#include "weights/model_files.h"
 
 namespace quince::test {
 namespace {

@@ -18,6 +18,7 @@
 
 #include "base/thread_pool.h"
 #include "models/model.h"
+#include "weights/model_files.h"
 #include "weights/tensor.h"
 
 namespace quince::test {

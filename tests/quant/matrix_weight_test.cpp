@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <mlx/mlx.h>
 
 #include "base/error.h"

@@ -2,7 +2,7 @@
 #include <chrono>
 
 #include <fmt/format.h>
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "server/routes.h"

@@ -1,5 +1,5 @@
 // What clients got wrong answers for, once.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "server/served.h"

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <future>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "sanitizers/build.h"

@@ -1,5 +1,5 @@
 // The gateway through real sockets: what it passes on, and whom it lets in.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "server/fault_upstream.h"

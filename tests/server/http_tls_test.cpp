@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <sstream>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "server/served.h"

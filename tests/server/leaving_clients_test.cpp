@@ -4,7 +4,7 @@
 #include <thread>
 
 #include <fmt/format.h>
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "server/served.h"

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"

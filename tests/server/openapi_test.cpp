@@ -5,7 +5,7 @@
 #include <set>
 #include <sstream>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "server/openapi/openapi.h"

@@ -1,7 +1,7 @@
 // The page at /, through a socket: what it is made of, and what a browser is told of it.
 #include <algorithm>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "server/page/page.h"

@@ -1,5 +1,5 @@
 // How long models may think, and in which ways of writing they call tools, through a socket.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "chat/tool_text.h"

@@ -1,5 +1,5 @@
 // What clients get wrong, and what they are told.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "server/served.h"

@@ -1,5 +1,5 @@
 // Who gets in, and requests that two servers could understand in two ways.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "server/fault_upstream.h"

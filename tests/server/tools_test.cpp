@@ -1,5 +1,5 @@
 // Tool calls and reasoning, through a socket.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "server/served.h"

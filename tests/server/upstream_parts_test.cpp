@@ -1,5 +1,5 @@
 // What a gateway does with bodies, heads and streams, without sockets.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "server/errors.h"

@@ -1,7 +1,7 @@
 #include "weights/download.h"
 
 #include <fcntl.h>
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "weights/files.h"
