@@ -117,9 +117,8 @@ int Embedder::step(int most_tokens) {
   return ended;
 }
 
-int Embedder::end_all() {
+int Embedder::end_all(const std::exception_ptr& error) {
   const auto count = static_cast<int>(jobs_.size());
-  const auto error = std::make_exception_ptr(BusyError("the engine ends"));
   for (const Job& job : jobs_) {
     job.job->finish({}, error);
   }

@@ -22,7 +22,7 @@ class Embedder {
   }
   // One batch of at most so many tokens; waits for it. Returns how many jobs have ended.
   int step(int most_tokens);
-  int end_all();  // as cancelled; how many
+  int end_all(const std::exception_ptr& error);  // how many
 
  private:
   struct Text {

@@ -92,7 +92,16 @@ struct Engine::Impl {
       return;
     }
     loaded.set_value();
-    loop->run();
+    try {
+      loop->run();
+    } catch (const std::exception& error) {
+      const std::string line = fmt::format(
+          "the engine has stopped after an error and must be started again: {}", error.what());
+      loop->abandon(std::make_exception_ptr(std::runtime_error(line)));
+      if (options.log) {
+        options.log(line);
+      }
+    }
   }
 
   const PageCodec& prompt_codec(const std::filesystem::path& path) const {
@@ -114,11 +123,18 @@ struct Engine::Impl {
     }
   }
 
-  // Takes one more of whatever kind in, under the inbox's lock.
-  void admit() const {
+  // Both under the inbox's lock.
+  void check_open() const {
+    if (inbox->broken) {
+      std::rethrow_exception(inbox->broken);
+    }
     if (inbox->drained) {
       throw BusyError("the engine is shutting down and takes no more requests");
     }
+  }
+  // Takes one more of whatever kind in.
+  void admit() const {
+    check_open();
     if (inbox->unfinished >= options.max_running + options.max_waiting) {
       throw BusyError("the queue is full: {} requests run or wait already", inbox->unfinished);
     }
@@ -130,9 +146,7 @@ struct Engine::Impl {
     std::future<int64_t> done = job.done.get_future();
     {
       const std::scoped_lock lock(inbox->mutex);
-      if (inbox->drained) {
-        throw BusyError("the engine is shutting down and takes no more requests");
-      }
+      check_open();
       inbox->prompts.push_back(std::move(job));
       inbox->changed.notify_all();
     }
@@ -348,6 +362,11 @@ void Engine::drain() {
   const bool disk = !impl_->options.disk.folder.empty();
   impl_->inbox->changed.wait(
       lock, [&] { return impl_->inbox->unfinished == 0 && (impl_->inbox->settled || !disk); });
+}
+
+std::exception_ptr Engine::failure() const {
+  const std::scoped_lock lock(impl_->inbox->mutex);
+  return impl_->inbox->broken;
 }
 
 EngineStats Engine::stats() const {

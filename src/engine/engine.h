@@ -5,6 +5,7 @@
 // All members may be called from any thread.
 #pragma once
 
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -158,6 +159,9 @@ class Engine {
   // on the disk, where there is one for it.
   void drain();
   EngineStats stats() const;
+  // Null, but when something went wrong outside of a step, whose errors end only the requests in
+  // it: all that ran has ended with this error then, and whatever is asked for throws it.
+  std::exception_ptr failure() const;
 
  private:
   struct Impl;

@@ -1,6 +1,7 @@
 #include "engine/engine_loop.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -124,7 +125,7 @@ void EngineLoop::run() {
     publish();
     settle();
   }
-  embeddings_ended(embedder_.end_all());
+  embeddings_ended(embedder_.end_all(std::make_exception_ptr(BusyError("the engine ends"))));
   while (!sequences_.empty()) {
     end(sequences_.begin()->first, FinishReason::cancelled);
   }
@@ -138,9 +139,39 @@ void EngineLoop::run() {
   }
 }
 
+void EngineLoop::abandon(const std::exception_ptr& error) {
+  std::vector<PromptJob> prompts;
+  {
+    const std::scoped_lock lock(inbox_->mutex);
+    inbox_->broken = error;
+    std::move(inbox_->requests.begin(), inbox_->requests.end(), std::back_inserter(arriving_));
+    inbox_->requests.clear();
+    for (std::shared_ptr<EmbeddingJob>& job : inbox_->embeddings) {
+      embedder_.add(std::move(job));
+    }
+    inbox_->embeddings.clear();
+    prompts.swap(inbox_->prompts);
+  }
+  for (auto& [id, sequence] : sequences_) {
+    arriving_.push_back(std::move(sequence));
+  }
+  for (Sequence& sequence : arriving_) {
+    sequence.request.stream->finish(FinishReason::error, error);
+  }
+  embedder_.end_all(error);
+  for (PromptJob& job : prompts) {
+    job.done.set_exception(error);
+  }
+  const std::scoped_lock lock(inbox_->mutex);
+  inbox_->stats.running = 0;
+  inbox_->stats.waiting = 0;
+  inbox_->unfinished = 0;
+  inbox_->settled = true;
+  inbox_->changed.notify_all();
+}
+
 // False: the engine is to end.
 bool EngineLoop::take_requests(bool wait) {
-  std::vector<Sequence> requests;
   std::vector<PromptJob> prompts;
   {
     std::unique_lock lock(inbox_->mutex);
@@ -156,7 +187,8 @@ bool EngineLoop::take_requests(bool wait) {
     }
     inbox_->wake = false;
     stalled_ = false;
-    requests.swap(inbox_->requests);
+    std::move(inbox_->requests.begin(), inbox_->requests.end(), std::back_inserter(arriving_));
+    inbox_->requests.clear();
     for (std::shared_ptr<EmbeddingJob>& job : inbox_->embeddings) {
       embedder_.add(std::move(job));
     }
@@ -165,13 +197,16 @@ bool EngineLoop::take_requests(bool wait) {
     if (inbox_->closed) {
       lock.unlock();
       take_prompts(std::move(prompts), true);
-      for (Sequence& sequence : requests) {
+      for (Sequence& sequence : arriving_) {
         finish(sequence, FinishReason::cancelled);
       }
+      arriving_.clear();
       return false;
     }
   }
-  for (Sequence& sequence : requests) {
+  while (!arriving_.empty()) {
+    Sequence sequence = std::move(arriving_.front());
+    arriving_.pop_front();
     begin(std::move(sequence));
   }
   take_prompts(std::move(prompts), false);

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
+#include <exception>
 #include <future>
 #include <map>
 #include <mutex>
@@ -33,10 +35,11 @@ struct Inbox {
   std::vector<Sequence> requests;
   std::vector<std::shared_ptr<EmbeddingJob>> embeddings;
   std::vector<PromptJob> prompts;
-  bool wake = false;     // a stream was cancelled, or read from
-  bool closed = false;   // end as soon as possible
-  bool drained = false;  // no new requests
-  bool settled = false;  // and what is kept is on the disk
+  bool wake = false;          // a stream was cancelled, or read from
+  bool closed = false;        // end as soon as possible
+  bool drained = false;       // no new requests
+  bool settled = false;       // and what is kept is on the disk
+  std::exception_ptr broken;  // nothing runs any more
   int unfinished = 0;
   EngineStats stats;
 
@@ -56,6 +59,9 @@ class EngineLoop {
       std::shared_ptr<Inbox> inbox);
 
   void run();  // until the inbox is closed
+  // After run() has thrown, when nobody knows what is held by whom: ends all that was asked for
+  // with this error.
+  void abandon(const std::exception_ptr& error);
 
  private:
   // A step that was started: whose tokens it gives, in the order of its rows.
@@ -122,6 +128,7 @@ class EngineLoop {
   size_t page_bytes_;
   Scheduler scheduler_;
   Embedder embedder_;
+  std::deque<Sequence> arriving_;  // taken in, and not begun
   std::map<SequenceId, Sequence> sequences_;
   PageParts pages_;                     // those that have a name
   std::unique_ptr<DiskPages> disk_;     // with options.disk

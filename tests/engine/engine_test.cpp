@@ -164,6 +164,47 @@ TEST(Engine, AFailedStepEndsThatRequestWithItsError) {
   EXPECT_EQ(collect(next), (std::vector<int32_t>{2}));
 }
 
+// RUN-03: a dead engine is seen, and nobody waits for it.
+TEST(Engine, ThatStopsAfterAnErrorSaysSoToAll) {
+  auto log = std::make_shared<FakeModelLog>();
+  EngineOptions options;
+  options.max_running = 2;
+  std::atomic<int> lines = 0;
+  options.log = [&](const std::string& line) {
+    lines += line.find("has stopped after an error") != std::string::npos ? 1 : 0;
+  };
+  Engine engine = make_engine(log, options);
+  EXPECT_FALSE(engine.failure());
+  std::vector<TokenStream> streams;
+  for (int i = 0; i < 2; ++i) {
+    streams.push_back(engine.submit(std::vector<int32_t>(100, i), greedy(500)));
+    streams.back().next();
+  }
+  streams.push_back(engine.submit({1}, greedy(1)));  // waits for one of them
+  const auto embeddings = engine.embed({std::vector<int32_t>(400, 1)}, Pooling::last);
+  log->broken_caches = true;
+  const auto stopped = [](const std::function<void()>& act) {
+    try {
+      act();
+    } catch (const std::exception& error) {
+      return std::string(error.what()).find("the fake cache is broken") != std::string::npos;
+    }
+    return false;
+  };
+  for (TokenStream& stream : streams) {
+    EXPECT_TRUE(stopped([&] { collect(stream); }));
+    EXPECT_EQ(stream.finish_reason(), FinishReason::error);
+  }
+  EXPECT_TRUE(engine.failure());
+  EXPECT_TRUE(embeddings->ready());
+  EXPECT_TRUE(stopped([&] { engine.submit({1}, greedy(1)); }));
+  EXPECT_TRUE(stopped([&] { engine.embed({{1}}, Pooling::last); }));
+  EXPECT_TRUE(stopped([&] { engine.forget_prompt({1}); }));
+  EXPECT_EQ(engine.stats().running, 0);
+  EXPECT_EQ(lines, 1);
+  engine.drain();
+}
+
 // Damaged weights: the user's to mend, and no reason to look up a token that was never chosen.
 TEST(Engine, LogitsThatAreNoNumbersEndTheRequest) {
   auto log = std::make_shared<FakeModelLog>();

@@ -54,6 +54,9 @@ class FakeCache : public Cache {
     return true;
   }
   std::shared_ptr<CachePart> share(int64_t) override {
+    if (broken && *broken) {
+      throw std::runtime_error("the fake cache is broken");
+    }
     return std::make_shared<FakePart>();
   }
   void adopt(std::span<const std::shared_ptr<CachePart>>, int64_t length) override {
@@ -61,6 +64,7 @@ class FakeCache : public Cache {
   }
 
   bool can_trim = true;
+  const std::atomic<bool>* broken = nullptr;  // share() throws when it is set
 
  private:
   friend class FakeModel;
@@ -74,6 +78,7 @@ struct FakeModelLog {
   std::atomic<int> steps = 0;
   std::atomic<int> fail_at_row = -1;  // throws when this row is reached
   std::atomic<int> nan_at_row = -1;   // logits are NaN from this row on
+  std::atomic<bool> broken_caches = false;
 };
 
 class FakeModel : public Model {
@@ -93,6 +98,7 @@ class FakeModel : public Model {
   std::unique_ptr<Cache> make_cache(const CacheOptions&) const override {
     auto cache = std::make_unique<FakeCache>();
     cache->can_trim = can_trim_;
+    cache->broken = &log_->broken_caches;
     return cache;
   }
 

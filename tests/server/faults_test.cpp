@@ -2,6 +2,7 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
+#include "engine/fakes.h"
 #include "server/served.h"
 
 namespace quince::test {
@@ -52,6 +53,29 @@ TEST(Slots, OnlyWhatRuns) {
   }));
   clients.clear();
   EXPECT_TRUE(soon([&] { return count(served.get("/slots").json()) == 0; }));
+}
+
+// RUN-03: health is red, and nobody waits.
+TEST(Health, IsRedWhenTheEngineHasStopped) {
+  auto log = std::make_shared<FakeModelLog>();
+  auto model = serve_script(Script::script, "S");
+  const int vocab = model->engine->info().vocab_size;
+  model->engine = std::make_unique<Engine>(
+      [=] { return std::make_unique<FakeModel>(vocab, log); }, EngineOptions());
+  Served served(model);
+  EXPECT_EQ(served.get("/health").status, 200);
+  Client c = served.client();
+  c.post(kChat, chat(R"("stream":true,"max_tokens":900,"ignore_eos":true)"));
+  EXPECT_EQ(c.read_head().status, 200);
+  log->broken_caches = true;
+  c.read_until("the engine has stopped after an error");
+  const Answer health = served.get("/health");
+  EXPECT_THAT(
+      std::string(error_of(health, 500).at("message").as_string()),
+      HasSubstr("the fake cache is broken"));
+  EXPECT_EQ(health.json().at("status"), "error");
+  error_of(served.post(kChat, chat(R"("max_tokens":1)")), 500);
+  error_of(served.post("/v1/embeddings", R"({"input":"a"})"), 500);
 }
 
 TEST_F(Faults, ZeroBytesDoNotCutMessages) {

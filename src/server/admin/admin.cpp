@@ -11,7 +11,14 @@ namespace quince::server {
 namespace json = boost::json;
 
 Response health(const RouteCall& call) {
-  if (call.app.loaded() || call.app.only_gateway()) {
+  const auto model = call.app.loaded();
+  if (model && model->engine->failure()) {
+    const ErrorReport error = report(model->engine->failure());
+    json::object body = error_json(error, ErrorStyle::openai);
+    body["status"] = "error";
+    return {.status = error.status, .body = compact_json(body)};
+  }
+  if (model || call.app.only_gateway()) {
     return {.body = R"({"status":"ok"})"};
   }
   const double progress = std::round(call.app.progress() * 1000) / 1000;
