@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/read.hpp>
@@ -26,6 +27,10 @@ bool is_bad_http(const boost::system::error_code& error) {
 
 std::string what_is_wrong(const boost::system::error_code& error) {
   return error == http::error::partial_message ? "it ends too early" : error.message();
+}
+
+std::string too_slow(std::string_view what, std::chrono::milliseconds limit) {
+  return fmt::format("the request's {} did not come within {} s", what, limit.count() / 1000.0);
 }
 
 }  // namespace
@@ -123,7 +128,12 @@ Task<bool> Connection::serve() {
   parser.body_limit(shared_.options.max_body);
   set_deadline(shared_.options.header_time);
   boost::system::error_code error;
+  reading_ = true;
   co_await http::async_read_header(stream_, buffer_, parser, to(error));
+  reading_ = false;
+  if (error && late_) {
+    co_return co_await fail(408, too_slow("headers", shared_.options.header_time), {});
+  }
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     co_return co_await fail(431, "the request's headers are too large", {});
   }
@@ -170,9 +180,12 @@ Task<bool> Connection::read_body(Parser& parser, const Head& head) {
     }
   }
   set_deadline(shared_.options.body_time);
-  reading_body_ = true;
+  reading_ = true;
   co_await http::async_read(stream_, buffer_, parser, to(error));
-  reading_body_ = false;
+  reading_ = false;
+  if (error && late_) {
+    co_return co_await fail(408, too_slow("body", shared_.options.body_time), head);
+  }
   if (error == http::error::body_limit) {
     co_return co_await fail(
         413,

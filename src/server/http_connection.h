@@ -109,7 +109,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool over_ = false;                   // there will be no more requests
   bool gone_ = false;                   // the client has closed, or we have
   bool idle_ = true;                    // between requests, or before one's head is there
-  bool reading_body_ = false;
+  bool reading_ = false;                // a request that has begun
+  bool late_ = false;                   // what is being read of a request did not come in time
 };
 
 }  // namespace quince::server

@@ -47,17 +47,23 @@ void Connection::close() {
 void Connection::close_if_idle() {
   if (idle_) {
     close();
-  } else if (reading_body_) {
+  } else if (reading_) {
     set_deadline(std::min(deadline_, Clock::now() + kLastBody));
   }
 }
 
-// Closes the socket when the deadline has passed; whoever waits for it then fails.
+// Closes the socket when the deadline has passed; whoever waits for it then fails. A request that
+// has begun is only read no further: its client is told.
 Task<void> Connection::guard() {
   boost::system::error_code ignored;
   while (stream_.socket().is_open()) {
     const auto until = deadline_;
     if (until <= Clock::now()) {
+      if (reading_ && !std::exchange(late_, true)) {
+        no_deadline();
+        static_cast<void>(stream_.socket().cancel(ignored));
+        continue;
+      }
       close();
       break;
     }

@@ -193,6 +193,9 @@ TEST(Calls, EachHasItsPlaceAndItsId) {
     EXPECT_EQ(json::parse(arguments[i]), json::parse("{\"q\":\"\xc3\xa9\"}"));
     EXPECT_EQ(calls[i].at("function").at("arguments"), arguments[i].c_str());
   }
+  const json::value one = served.post(kChat, ask + R"(,"parallel_tool_calls":false})").json();
+  EXPECT_EQ(one.at("choices").at(0).at("message").at("tool_calls").as_array().size(), 1u);
+  EXPECT_EQ(one.at("choices").at(0).at("finish_reason"), "tool_calls");
 }
 
 }  // namespace

@@ -184,8 +184,12 @@ TEST_F(HttpTest, SlowRequestsAreGivenUp) {
   body.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nabc");
   Client idle = client();
   const auto before = std::chrono::steady_clock::now();
-  EXPECT_TRUE(head.closed_by_server(2));
-  EXPECT_TRUE(body.closed_by_server(2));
+  for (Client* late : {&head, &body}) {
+    const auto answer = late->read_answer();
+    EXPECT_EQ(answer.status, 408);
+    EXPECT_EQ(answer.headers.at("connection"), "close");
+    EXPECT_TRUE(late->closed_by_server(2));
+  }
   EXPECT_TRUE(idle.closed_by_server(2));
   EXPECT_GE(std::chrono::steady_clock::now() - before, milliseconds(200));
   EXPECT_TRUE(soon([&] { return server_->connections() == 0; }));

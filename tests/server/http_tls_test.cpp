@@ -184,6 +184,7 @@ TEST_F(HttpTls, IdleAndUnfinishedConnectionsAreClosed) {
   head.send("GET / HT");
   EXPECT_TRUE(silent.closed_by_server(2));
   EXPECT_TRUE(half.closed_by_server(2));
+  EXPECT_EQ(head.read_answer().status, 408);
   EXPECT_TRUE(head.closed_by_server(2));
   EXPECT_TRUE(idle.closed_by_server(2));
   EXPECT_TRUE(idle.was_told_goodbye());
