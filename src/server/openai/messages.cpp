@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "chat/parsers/grammar.h"
 #include "chat/tool_text.h"
+#include "constraint/contradiction.h"
 #include "server/errors.h"
 
 namespace quince::server {
@@ -434,14 +435,21 @@ bool is_strict(const json::value& tool) {
   return strict != nullptr && *strict == true;
 }
 
+// What calls are not held to needs not be of a kind that they could be.
+std::optional<std::string> objection_to_tool(
+    const ChatPrompt& prompt, const ServedModel& model, const json::value& tool) {
+  if (prompt.choice == ToolChoice::required || is_strict(tool)) {
+    return objection(model, {ConstraintKind::json_schema, arguments_schema(tool)});
+  }
+  const json::value* parameters = tool.at("function").as_object().if_contains("parameters");
+  return parameters ? contradiction(*parameters) : std::nullopt;
+}
+
 // Each schema by itself: of several, one that nothing fits would merely never be called.
 void check_schemas(const ChatPrompt& prompt, const ServedModel& model) {
   for (size_t i = 0; i < prompt.callable.size(); ++i) {
     const json::value& tool = prompt.callable[i];
-    if (prompt.choice != ToolChoice::required && !is_strict(tool)) {
-      continue;
-    }
-    if (const auto why = objection(model, {ConstraintKind::json_schema, arguments_schema(tool)})) {
+    if (const auto why = objection_to_tool(prompt, model, tool)) {
       throw bad_field(
           prompt.callable_fields[i],
           "{}: calls of '{}' cannot be held to it: {}",
