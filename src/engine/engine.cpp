@@ -97,10 +97,10 @@ struct Engine::Impl {
     } catch (const std::exception& error) {
       const std::string line = fmt::format(
           "the engine has stopped after an error and must be started again: {}", error.what());
-      loop->abandon(std::make_exception_ptr(std::runtime_error(line)));
       if (options.log) {
         options.log(line);
       }
+      loop->abandon(std::make_exception_ptr(std::runtime_error(line)));
     }
   }
 

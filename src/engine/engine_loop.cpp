@@ -151,6 +151,12 @@ void EngineLoop::abandon(const std::exception_ptr& error) {
     }
     inbox_->embeddings.clear();
     prompts.swap(inbox_->prompts);
+    inbox_->stats.running = 0;
+    inbox_->stats.waiting = 0;
+  }
+  embedder_.end_all(error);
+  for (PromptJob& job : prompts) {
+    job.done.set_exception(error);
   }
   for (auto& [id, sequence] : sequences_) {
     arriving_.push_back(std::move(sequence));
@@ -158,13 +164,7 @@ void EngineLoop::abandon(const std::exception_ptr& error) {
   for (Sequence& sequence : arriving_) {
     sequence.request.stream->finish(FinishReason::error, error);
   }
-  embedder_.end_all(error);
-  for (PromptJob& job : prompts) {
-    job.done.set_exception(error);
-  }
   const std::scoped_lock lock(inbox_->mutex);
-  inbox_->stats.running = 0;
-  inbox_->stats.waiting = 0;
   inbox_->unfinished = 0;
   inbox_->settled = true;
   inbox_->changed.notify_all();
