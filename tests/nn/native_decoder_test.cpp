@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <stdexcept>
@@ -500,8 +501,12 @@ void check_batch_invariance(
 TEST(NativeDecoder, BatchInvariantOnesTakeNoNoticeOfCutsAndCompany) {
   const Quantized model = quantized();
   const auto packed = make_quantized(model, true);
-  const std::vector<size_t> chunks{1, 3, 8, 9, 16, 37, 64, 149};
-  for (const KvFormat format : {KvFormat::f32, KvFormat::f16, KvFormat::q8}) {
+  const bool slow = std::getenv("QUINCE_EMULATED") != nullptr;
+  const std::vector<size_t> chunks =
+      slow ? std::vector<size_t>{1, 9, 64} : std::vector<size_t>{1, 3, 8, 9, 16, 37, 64, 149};
+  const std::vector<KvFormat> formats =
+      slow ? std::vector{KvFormat::q8} : std::vector{KvFormat::f32, KvFormat::f16, KvFormat::q8};
+  for (const KvFormat format : formats) {
     SCOPED_TRACE(static_cast<int>(format));
     CacheOptions kind;
     kind.keys = kind.values = format;
