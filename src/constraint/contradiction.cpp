@@ -1,6 +1,5 @@
 #include "constraint/contradiction.h"
 
-#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -48,9 +47,12 @@ std::optional<std::string> contradiction(const json::value& schema) {
   }
   const std::string_view name = type->get_string();
   for (const Bounds& bounds : kBounds) {
+    if (name != bounds.type) {
+      continue;
+    }
     const auto least = number(*object, bounds.least);
     const auto most = number(*object, bounds.most);
-    if (name == bounds.type && least && most && *least > *most) {
+    if (least && most && *least > *most) {
       return fmt::format(
           "nothing fits: {} is {} and {} {}",
           bounds.least,

@@ -9,8 +9,8 @@
 
 namespace quince {
 
-// "x.y: minLength is 5 and maxLength 2", for the schema itself and whatever a value that fits must
-// have. Nothing: there may be other reasons. Thread-safe; as deep as the schema.
+// "x: y: nothing fits: minLength is 5 and maxLength 2", for the schema itself and whatever a value
+// that fits must have. Nothing: there may be other reasons. Thread-safe; as deep as the schema.
 std::optional<std::string> contradiction(const boost::json::value& schema);
 
 }  // namespace quince

@@ -139,18 +139,24 @@ void EngineLoop::run() {
   }
 }
 
+// Under its lock. What is to be done with prompts is returned, the rest is in arriving_ and
+// embedder_.
+std::vector<PromptJob> EngineLoop::empty_inbox() {
+  std::move(inbox_->requests.begin(), inbox_->requests.end(), std::back_inserter(arriving_));
+  inbox_->requests.clear();
+  for (std::shared_ptr<EmbeddingJob>& job : inbox_->embeddings) {
+    embedder_.add(std::move(job));
+  }
+  inbox_->embeddings.clear();
+  return std::exchange(inbox_->prompts, {});
+}
+
 void EngineLoop::abandon(const std::exception_ptr& error) {
   std::vector<PromptJob> prompts;
   {
     const std::scoped_lock lock(inbox_->mutex);
     inbox_->broken = error;
-    std::move(inbox_->requests.begin(), inbox_->requests.end(), std::back_inserter(arriving_));
-    inbox_->requests.clear();
-    for (std::shared_ptr<EmbeddingJob>& job : inbox_->embeddings) {
-      embedder_.add(std::move(job));
-    }
-    inbox_->embeddings.clear();
-    prompts.swap(inbox_->prompts);
+    prompts = empty_inbox();
     inbox_->stats.running = 0;
     inbox_->stats.waiting = 0;
   }
@@ -187,13 +193,7 @@ bool EngineLoop::take_requests(bool wait) {
     }
     inbox_->wake = false;
     stalled_ = false;
-    std::move(inbox_->requests.begin(), inbox_->requests.end(), std::back_inserter(arriving_));
-    inbox_->requests.clear();
-    for (std::shared_ptr<EmbeddingJob>& job : inbox_->embeddings) {
-      embedder_.add(std::move(job));
-    }
-    inbox_->embeddings.clear();
-    prompts.swap(inbox_->prompts);
+    prompts = empty_inbox();
     if (inbox_->closed) {
       lock.unlock();
       take_prompts(std::move(prompts), true);

@@ -83,6 +83,7 @@ class EngineLoop {
   };
 
   bool take_requests(bool wait);
+  std::vector<PromptJob> empty_inbox();
   void begin(Sequence sequence);
   void look_at_streams();
   void draft();
